@@ -62,8 +62,8 @@ fmt: setup  ## format and fix
 	@$(BIN)/ruff check -q --fix .
 
 gen: setup  ## regenerate stubs, the CRD, the chart's rights, values table and dashboards, docs/metrics.md, manifest.md and coverage
-	@$(BIN)/python -m rljob_api.gen_wire
-	@$(BIN)/python -m rljob_api.crd
+	@$(BIN)/python -m rljob_api.wire.generate
+	@$(BIN)/python -m rljob_api.validation.crd
 	@$(BIN)/python -m rljob_operator.kube.permissions
 	@$(BIN)/python -m generators.chart_readme
 	@$(BIN)/python -m generators.dashboards

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from generators import ROOT
-from rljob_api import crd, migration
 from rljob_api.manifest import base
 from rljob_api.manifest.job import JobSpec
+from rljob_api.validation import crd, migration
 
 PAGE = ROOT / "docs" / "manifest.md"
 ROLES = ("coordinator", "rollout", "verifier", "trainer")

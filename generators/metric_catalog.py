@@ -10,7 +10,8 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from generators import ROOT
-from rljob_api import names
+from rljob_api import enums
+from rljob_api import metric_names as worker_metric_names
 from rljob_api.conditions import STALL_REASONS
 from rljob_operator.kube import kinds
 from rljob_operator.telemetry import metric_names
@@ -19,10 +20,10 @@ from rljob_workers.verifier import canaries, pool
 
 JOB_LABELS = metric_names.JOB
 ANY: tuple[str, ...] = ()
-OPERATOR = names.OPERATOR
+OPERATOR = enums.OPERATOR
 
 _SECONDS_OF_PULL = ("fetch", "verify", "pause", "apply", "total")
-_ROLES = tuple(map(str, names.Role))
+_ROLES = tuple(map(str, enums.Role))
 _INFRA = ("timeout", "oom", "sandbox_lost", "image_pull", "transport", "engine", "other")
 
 VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
@@ -63,9 +64,9 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_policy_version": {"state": ("published", "live", "oldest_serving")},
     "rljob_queue_depth": {"queue": ("queued", "leased", "submitted", "packed")},
     "rljob_trajectories_total": {
-        "outcome": tuple(map(str, names.TrajectoryOutcome))[:-1],
+        "outcome": tuple(map(str, enums.TrajectoryOutcome))[:-1],
     },
-    "rljob_groups_dropped_total": {"reason": tuple(map(str, names.DropReason))},
+    "rljob_groups_dropped_total": {"reason": tuple(map(str, enums.DropReason))},
     "rljob_prompt_retries_total": {"class": ("infra", "data")},
     "rljob_infra_failures_total": {"role": (*_ROLES, "other"), "reason": _INFRA},
     "rljob_group_seconds": {"phase": ("queued", "generate", "verify", "packed")},
@@ -73,19 +74,19 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_reward_component_mean": {"reward": ANY},
     "rljob_eval_score": {"suite": ANY, "metric": ("accuracy", "score", "avg_at_k", "pass_at_k")},
     "rljob_tokens_total": {"kind": ("prompt", "generated", "trained")},
-    "rljob_rollout_wait_seconds_total": {"reason": tuple(map(str, names.WaitReason))},
+    "rljob_rollout_wait_seconds_total": {"reason": tuple(map(str, enums.WaitReason))},
     "rljob_weight_sync_seconds": {"phase": _SECONDS_OF_PULL},
     "rljob_weight_sync_bytes_total": {"kind": ("full",)},
-    "rljob_weight_sync_failures_total": {"reason": tuple(map(str, names.SyncFailure))},
-    "rljob_drain_seconds": {"result": tuple(map(str, names.DrainResult))},
+    "rljob_weight_sync_failures_total": {"reason": tuple(map(str, enums.SyncFailure))},
+    "rljob_drain_seconds": {"result": tuple(map(str, enums.DrainResult))},
     "rljob_verify_seconds": {"reward": ANY},
     "rljob_verify_cpu_seconds": {"reward": ANY},
     "rljob_verify_total": {
         "reward": ANY,
         "type": ANY,
         "mode": ANY,
-        "outcome": tuple(map(str, names.VerifyOutcome)),
-        "reason": tuple(map(str, names.VerdictReason)),
+        "outcome": tuple(map(str, enums.VerifyOutcome)),
+        "reason": tuple(map(str, enums.VerdictReason)),
     },
     "rljob_verifier_workers_ended_total": {"reason": pool.ENDS},
     "rljob_verifier_canary_failures_total": {"canary": tuple(canary.name for canary in canaries.CANARIES)},
@@ -108,7 +109,7 @@ OPEN: Mapping[str, str] = {}
 class Entry:
     """A metric of a process, and whether any line of that process writes it."""
 
-    metric: names.Metric
+    metric: worker_metric_names.Metric
     process: str
     written: bool
 
@@ -122,7 +123,7 @@ class Entry:
 def entries() -> list[Entry]:
     """Return all declared metrics, the operator's first, in the order of their declaration."""
     declared = [(metric, OPERATOR) for metric in metric_names.METRICS]
-    declared += [(metric, str(metric.role)) for metric in names.METRICS]
+    declared += [(metric, str(metric.role)) for metric in worker_metric_names.METRICS]
     sources = _sources()
     return [
         Entry(metric=metric, process=process, written=f'"{metric.name}"' in sources) for metric, process in declared
@@ -145,7 +146,7 @@ def series(entry: Entry) -> Iterator[str]:
 
 @functools.cache
 def _sources() -> str:
-    declarations = {pathlib.Path(str(module.__file__)) for module in (names, metric_names)}
+    declarations = {pathlib.Path(str(module.__file__)) for module in (enums, metric_names)}
     folders = (ROOT / "operator", ROOT / "workers")
     paths = sorted(path for folder in folders for path in folder.rglob("*.py"))
     return "\n".join(path.read_text(encoding="utf-8") for path in paths if path not in declarations)

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 
 from generators import ROOT, metric_catalog
-from rljob_api import names
+from rljob_api import enums
 
 PAGE = ROOT / "docs" / "metrics.md"
 _KINDS = {"c": "counter", "g": "gauge", "h": "histogram"}
 _WHERE = {
     metric_catalog.OPERATOR: "Operator",
-    names.Role.COORDINATOR: "Coordinator",
-    names.Role.ROLLOUT: "Rollout",
-    names.Role.VERIFIER: "Verifier",
-    names.Role.TRAINER: "Trainer, rank 0",
+    enums.Role.COORDINATOR: "Coordinator",
+    enums.Role.ROLLOUT: "Rollout",
+    enums.Role.VERIFIER: "Verifier",
+    enums.Role.TRAINER: "Trainer, rank 0",
 }
 _HEAD = """# Metrics
 Every process answers `GET /metrics`: the four programs of a job on their health port, the operator on its metrics

@@ -5,12 +5,17 @@ whatever tests and their processes leave in the folder for temporary files goes 
 import os
 import pathlib
 import shutil
+import signal
 import tempfile
 
 import hypothesis
 
 TESTS = str(pathlib.Path(__file__).parent)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [TESTS, os.environ.get("PYTHONPATH", "")]))
+
+# Started in the background by a shell, this process ignores Ctrl-C, and so would every run that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine falsifies no property; hypothesis's own profile for CI stays what the others come from.
 hypothesis.settings.register_profile(

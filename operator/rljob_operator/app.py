@@ -16,9 +16,10 @@ from typing import Any
 
 import pydantic
 
-from rljob_api import cluster_placement, crd, errors, names
+from rljob_api import cluster_placement, enums, errors
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus
+from rljob_api.validation import crd
 from rljob_operator.clock import SystemClock
 from rljob_operator.coordinators import Channels, Poller, Target
 from rljob_operator.kube import discovery, kinds
@@ -58,7 +59,7 @@ _FROZEN_S = 2 * COMPARE_EVERY_S
 
 def coordinator_address(namespace: str, name: str) -> str:
     """Return where the coordinator of a job answers, by its Service."""
-    return f"{name}-{names.Role.COORDINATOR}.{namespace}.svc:{cluster_placement.CONTROL_PORT}"
+    return f"{name}-{enums.Role.COORDINATOR}.{namespace}.svc:{cluster_placement.CONTROL_PORT}"
 
 
 class Operator:
@@ -309,7 +310,7 @@ class Operator:
         more.
         """
         job = self.cache.job(key)
-        if job is None or job.ended or not self.cache.has_pod(key, job.uid, names.Role.COORDINATOR):
+        if job is None or job.ended or not self.cache.has_pod(key, job.uid, enums.Role.COORDINATOR):
             return None
         return job
 

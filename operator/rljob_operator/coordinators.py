@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable
 import grpc
 import grpc.aio
 
-from rljob_api import codec, types
+from rljob_api import types
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import status_pb2, status_pb2_grpc
 from rljob_operator.clock import TokenBucket
 from rljob_operator.model import Report

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus
 
@@ -14,10 +14,10 @@ Manifest = Mapping[str, object]
 # Where a job's ConfigMap holds the image of each role.
 IMAGES_KEY = "images.json"
 POD, RLJOB, TRAINER_JOB = "Pod", "RLJob", "Job"
-WORKLOAD_KINDS: Mapping[names.Role, str] = {
-    names.Role.COORDINATOR: "StatefulSet",
-    names.Role.ROLLOUT: "Deployment",
-    names.Role.VERIFIER: "Deployment",
+WORKLOAD_KINDS: Mapping[enums.Role, str] = {
+    enums.Role.COORDINATOR: "StatefulSet",
+    enums.Role.ROLLOUT: "Deployment",
+    enums.Role.VERIFIER: "Deployment",
 }
 # Children that make the pods of a role.
 POD_MAKERS = frozenset({*WORKLOAD_KINDS.values(), TRAINER_JOB})
@@ -43,7 +43,7 @@ class Child:
     ref: Ref
     uid: str
     manifest: Manifest
-    role: names.Role | None = None
+    role: enums.Role | None = None
     attempt: int = 0
     ended: str = ""
     blind: str = ""
@@ -83,7 +83,7 @@ class Pod:
 
     name: str
     uid: str
-    role: names.Role
+    role: enums.Role
     attempt: int = 0
     phase: str = "Pending"
     ready: bool = False
@@ -204,19 +204,19 @@ class Observed:
         return self.job.status or JobStatus()
 
     @property
-    def images(self) -> Mapping[names.Role, str]:
+    def images(self) -> Mapping[enums.Role, str]:
         """Return the images that the segment under way runs, as the job's ConfigMap says; empty before its start."""
         config = self.children.get(Ref("ConfigMap", f"{self.job.metadata.name}-config"))
         data = config.manifest.get("data") if config is not None else None
         written = json.loads(data.get(IMAGES_KEY, "{}")) if isinstance(data, Mapping) else {}
-        return {role: written[role] for role in names.Role if role in written}
+        return {role: written[role] for role in enums.Role if role in written}
 
     @property
     def hears(self) -> types.RunStatus | None:
         """Return what the coordinator says while it answers; None where nothing was heard yet, or not any more."""
         return self.report.run if self.report is not None and self.silent_since is None else None
 
-    def pods_of(self, role: names.Role, attempt: int | None = None) -> tuple[Pod, ...]:
+    def pods_of(self, role: enums.Role, attempt: int | None = None) -> tuple[Pod, ...]:
         """Return the pods of a role, of one trainer attempt if it is given."""
         return tuple(pod for pod in self.pods if pod.role == role and attempt in (None, pod.attempt))
 

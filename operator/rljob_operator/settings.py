@@ -11,7 +11,7 @@ import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from rljob_api import names
+from rljob_api import enums
 
 Capability = Literal["auto", "true", "false"]
 
@@ -62,7 +62,7 @@ class JobSettings(_Frozen):
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
-    images: Mapping[names.Role, str] = Field(default_factory=dict)
+    images: Mapping[enums.Role, str] = Field(default_factory=dict)
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     egress: tuple[Egress, ...] = DEFAULT_EGRESS

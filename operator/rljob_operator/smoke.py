@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from rljob_api import cluster_placement, errors, names
+from rljob_api import cluster_placement, enums, errors
 from rljob_operator.kube import client as cluster
 from rljob_operator.kube.kinds import POD, RLJOB, Kind
 
@@ -91,7 +91,7 @@ class Smoke:
         return job
 
     def _metrics(self, name: str) -> str:
-        host = f"{name}-{names.Role.COORDINATOR}.{self._namespace}.svc"
+        host = f"{name}-{enums.Role.COORDINATOR}.{self._namespace}.svc"
         try:
             return self._fetch(f"http://{host}:{cluster_placement.HEALTH_PORT}/metrics")
         except OSError as error:

@@ -7,7 +7,7 @@ volume lags behind its ConfigMap, so neither pod name nor trainer attempt may co
 import posixpath
 from typing import Literal
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_api.manifest.job import RLJob
 from rljob_api.placement import Placement, ProcessPlacement, TrainerPlacement, VerifierPlacement
 
@@ -28,9 +28,9 @@ MODEL_DIR = "/var/lib/rljob-model"
 DATA_DIR = "/data"
 
 
-def tls_files(trust_domain: str) -> roles.TlsConfig:
+def tls_files(trust_domain: str) -> process_config.TlsConfig:
     """Return where a pod finds its certificate: under the keys of its role's Secret."""
-    return roles.TlsConfig(
+    return process_config.TlsConfig(
         ca_file=posixpath.join(TLS_DIR, "ca.crt"),
         cert_file=posixpath.join(TLS_DIR, "tls.crt"),
         key_file=posixpath.join(TLS_DIR, "tls.key"),
@@ -38,14 +38,14 @@ def tls_files(trust_domain: str) -> roles.TlsConfig:
     )
 
 
-def service_host(job: RLJob, role: names.Role) -> str:
+def service_host(job: RLJob, role: enums.Role) -> str:
     """Return the DNS name of a role's Service, resolved by the search list of any pod of the cluster."""
     return f"{job.metadata.name}-{role}.{job.metadata.namespace}.svc"
 
 
 def rendezvous_host(job: RLJob, attempt: int) -> str:
     """Return the DNS name of the first pod of a trainer attempt: another attempt never answers it."""
-    return f"{job.metadata.name}-{names.Role.TRAINER}-{attempt}-0.{service_host(job, names.Role.TRAINER)}"
+    return f"{job.metadata.name}-{enums.Role.TRAINER}-{attempt}-0.{service_host(job, enums.Role.TRAINER)}"
 
 
 def cluster_placement(
@@ -53,7 +53,7 @@ def cluster_placement(
     *,
     verifier_cores: int,
     attempt: int = 1,
-    tls: roles.TlsConfig | None = None,
+    tls: process_config.TlsConfig | None = None,
     image_device: Literal["cpu", "cuda"] = "cpu",
 ) -> Placement:
     """Return the placement of a job's pods.
@@ -63,7 +63,7 @@ def cluster_placement(
     manifest says nothing of it. A claim may serve many jobs, so folders hold the job's uid.
     """
     storage = posixpath.join(STORAGE_DIR, job.metadata.uid)
-    coordinator = service_host(job, names.Role.COORDINATOR)
+    coordinator = service_host(job, enums.Role.COORDINATOR)
     return Placement(
         uid=job.metadata.uid,
         namespace=job.metadata.namespace,
@@ -72,15 +72,15 @@ def cluster_placement(
         bind_host=ANY_ADDRESS,
         health_host=ANY_ADDRESS,
         tls=tls,
-        coordinator=_process(names.Role.COORDINATOR),
+        coordinator=_process(enums.Role.COORDINATOR),
         control_port=CONTROL_PORT,
         control_address=f"{coordinator}:{CONTROL_PORT}",
         store_port=STORE_PORT,
         store_address=f"{coordinator}:{STORE_PORT}",
-        rollouts=(_process(names.Role.ROLLOUT),) * job.spec.rollout.replicas,
+        rollouts=(_process(enums.Role.ROLLOUT),) * job.spec.rollout.replicas,
         verifiers=(_verifier(job, verifier_cores),),
         trainer=TrainerPlacement(
-            process=_process(names.Role.TRAINER),
+            process=_process(enums.Role.TRAINER),
             rendezvous_host=rendezvous_host(job, attempt),
             rendezvous_port=RENDEZVOUS_PORT,
             attempt=attempt,
@@ -96,12 +96,12 @@ def cluster_placement(
     )
 
 
-def _process(role: names.Role) -> ProcessPlacement:
+def _process(role: enums.Role) -> ProcessPlacement:
     return ProcessPlacement(pod=str(role), health_port=HEALTH_PORT, scratch_dir=SCRATCH_DIR)
 
 
 def _verifier(job: RLJob, num_cores: int) -> VerifierPlacement:
     """Return the verifiers behind their Service: one address, whatever the number of replicas."""
-    host = service_host(job, names.Role.VERIFIER)
-    process = _process(names.Role.VERIFIER)
+    host = service_host(job, enums.Role.VERIFIER)
+    process = _process(enums.Role.VERIFIER)
     return VerifierPlacement(process=process, port=VERIFY_PORT, address=f"{host}:{VERIFY_PORT}", num_cores=num_cores)

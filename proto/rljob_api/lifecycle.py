@@ -9,7 +9,7 @@ import enum
 import signal
 from collections.abc import Sequence
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest.lifecycle import FailureRuleSpec
 
 # Trainer attempts in a row without a step after which the job itself is taken to be the cause.
@@ -39,7 +39,7 @@ class Exit:
     conditions (type and status): of the pod. deleted_by_others: the pod was deleted by somebody else while it ran.
     """
 
-    role: names.Role
+    role: enums.Role
     exit_code: int | None
     reason: str = ""
     container_reason: str = ""
@@ -62,11 +62,11 @@ def classify(end: Exit, *, attempts_without_step: int = 0) -> FailureClass:
     attempts_without_step: trainer attempts in a row, this one included, that finished no step. From
     MAX_ATTEMPTS_WITHOUT_STEP on a failure counts as the application's, whatever the infrastructure did.
     """
-    if end.exit_code == names.ExitCode.OK:
+    if end.exit_code == enums.ExitCode.OK:
         return FailureClass.FINISHED
-    if end.exit_code == names.ExitCode.STOPPED_ON_REQUEST:
+    if end.exit_code == enums.ExitCode.STOPPED_ON_REQUEST:
         return FailureClass.REQUESTED
-    if end.exit_code in (names.ExitCode.CONFIGURATION, names.ExitCode.ISOLATION_REFUSED):
+    if end.exit_code in (enums.ExitCode.CONFIGURATION, enums.ExitCode.ISOLATION_REFUSED):
         return FailureClass.CONFIGURATION
     if attempts_without_step < MAX_ATTEMPTS_WITHOUT_STEP and _is_infrastructure(end):
         return FailureClass.INFRASTRUCTURE
@@ -75,7 +75,7 @@ def classify(end: Exit, *, attempts_without_step: int = 0) -> FailureClass:
 
 def _is_infrastructure(end: Exit) -> bool:
     code = end.exit_code
-    by_process = code == names.ExitCode.INFRASTRUCTURE or (code is not None and -code in _SENT_BY_OTHERS)
+    by_process = code == enums.ExitCode.INFRASTRUCTURE or (code is not None and -code in _SENT_BY_OTHERS)
     by_cluster = ("DisruptionTarget", "True") in end.conditions or end.reason in _INFRASTRUCTURE_REASONS
     return by_process or by_cluster or end.deleted_by_others or not end.node_ready
 

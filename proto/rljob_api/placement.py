@@ -9,7 +9,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_api.manifest.job import RLJob
 
 LOOPBACK = "127.0.0.1"
@@ -68,7 +68,7 @@ class Placement:
     base_dir: str
     bind_host: str
     health_host: str
-    tls: roles.TlsConfig | None = None
+    tls: process_config.TlsConfig | None = None
     coordinator: ProcessPlacement
     control_port: int
     control_address: str
@@ -128,7 +128,7 @@ def local_placement(
     cache_dir: str,
     ports: Sequence[int],
     num_cores: int,
-    shares: Mapping[names.Role, Sequence[CoreShare]] | None = None,
+    shares: Mapping[enums.Role, Sequence[CoreShare]] | None = None,
     attempt: int = 1,
     kv_cache_bytes: int = 0,
 ) -> Placement:
@@ -150,17 +150,17 @@ def local_placement(
         base_dir=base_dir,
         bind_host=LOOPBACK,
         health_host=LOOPBACK,
-        coordinator=machine.process(names.Role.COORDINATOR, health_port=health),
+        coordinator=machine.process(enums.Role.COORDINATOR, health_port=health),
         control_port=control,
         control_address=f"{LOOPBACK}:{control}",
         store_port=store,
         store_address=f"{LOOPBACK}:{store}",
         rollouts=tuple(
-            machine.process(names.Role.ROLLOUT, index, health_port=port) for index, port in enumerate(rollout_ports)
+            machine.process(enums.Role.ROLLOUT, index, health_port=port) for index, port in enumerate(rollout_ports)
         ),
         verifiers=tuple(
             VerifierPlacement(
-                process=machine.process(names.Role.VERIFIER, index, health_port=verifier_ports[2 * index + 1]),
+                process=machine.process(enums.Role.VERIFIER, index, health_port=verifier_ports[2 * index + 1]),
                 port=verifier_ports[2 * index],
                 address=f"{LOOPBACK}:{verifier_ports[2 * index]}",
                 num_cores=num_cores,
@@ -168,7 +168,7 @@ def local_placement(
             for index in range(verifiers)
         ),
         trainer=TrainerPlacement(
-            process=machine.process(names.Role.TRAINER, health_port=trainer_health),
+            process=machine.process(enums.Role.TRAINER, health_port=trainer_health),
             rendezvous_host=LOOPBACK,
             rendezvous_port=rendezvous,
             attempt=attempt,
@@ -187,12 +187,12 @@ def local_placement(
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Machine:
     run_dir: str
-    shares: Mapping[names.Role, Sequence[CoreShare]]
+    shares: Mapping[enums.Role, Sequence[CoreShare]]
 
-    def process(self, role: names.Role, index: int = 0, *, health_port: int) -> ProcessPlacement:
+    def process(self, role: enums.Role, index: int = 0, *, health_port: int) -> ProcessPlacement:
         own = self.shares.get(role, ())
         # All ranks of a trainer node are children of one process and share what is planned for them.
-        parts = own if role is names.Role.TRAINER else own[index : index + 1]
+        parts = own if role is enums.Role.TRAINER else own[index : index + 1]
         pod = f"{role}-{index}"
         return ProcessPlacement(
             pod=pod,

@@ -9,7 +9,7 @@ import json
 import posixpath
 from typing import Any
 
-from rljob_api import errors, grading_limits, grading_tasks, names, roles, rules, suites
+from rljob_api import enums, errors, grading, process_config, suites
 from rljob_api.manifest import base
 from rljob_api.manifest.data import DataSourceSpec
 from rljob_api.manifest.job import JobSpec, RLJob
@@ -17,6 +17,7 @@ from rljob_api.manifest.model import BUILTIN
 from rljob_api.manifest.reward_options import is_function
 from rljob_api.manifest.verifier import ExecutionSettings, RewardSpec
 from rljob_api.placement import Placement, ProcessPlacement, local_placement, num_local_ports
+from rljob_api.validation import rules
 
 __all__ = ["Placement", "ResolvedJob", "digest", "local_placement", "num_local_ports", "resolve", "warnings"]
 
@@ -25,13 +26,13 @@ __all__ = ["Placement", "ResolvedJob", "digest", "local_placement", "num_local_p
 class ResolvedJob:
     """The configs of all processes of a job; the trainer's other nodes differ in node_rank only."""
 
-    coordinator: roles.CoordinatorConfig
-    rollouts: tuple[roles.RolloutConfig, ...]
-    verifiers: tuple[roles.VerifierConfig, ...]
-    trainer: roles.TrainerConfig
+    coordinator: process_config.CoordinatorConfig
+    rollouts: tuple[process_config.RolloutConfig, ...]
+    verifiers: tuple[process_config.VerifierConfig, ...]
+    trainer: process_config.TrainerConfig
 
     @property
-    def configs(self) -> tuple[roles.RoleConfig, ...]:
+    def configs(self) -> tuple[process_config.RoleConfig, ...]:
         """Return the configs of all processes, the coordinator first."""
         return (self.coordinator, *self.verifiers, *self.rollouts, self.trainer)
 
@@ -52,8 +53,8 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
     spec = with_absolute_paths(job.spec, placement.base_dir)
     model, code = _model(spec, placement), _user_code(spec, placement)
     graders = tuple(_grader(spec, suite, reward, code) for _, suite, reward in suites.rewards(spec))
-    coordinator = roles.CoordinatorConfig(
-        **_process(job, placement, names.Role.COORDINATOR, placement.coordinator),
+    coordinator = process_config.CoordinatorConfig(
+        **_process(job, placement, enums.Role.COORDINATOR, placement.coordinator),
         spec=spec,
         bind_host=placement.bind_host,
         control_port=placement.control_port,
@@ -62,8 +63,8 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
         state_dir=placement.state_dir,
     )
     rollouts = (
-        roles.RolloutConfig(
-            **_process(job, placement, names.Role.ROLLOUT, process),
+        process_config.RolloutConfig(
+            **_process(job, placement, enums.Role.ROLLOUT, process),
             spec=spec,
             coordinator_address=placement.control_address,
             verifier_addresses=tuple(verifier.address for verifier in placement.verifiers),
@@ -77,8 +78,8 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
         for process in placement.rollouts
     )
     verifiers = (
-        roles.VerifierConfig(
-            **_process(job, placement, names.Role.VERIFIER, verifier.process),
+        process_config.VerifierConfig(
+            **_process(job, placement, enums.Role.VERIFIER, verifier.process),
             bind_host=placement.bind_host,
             port=verifier.port,
             num_slots=spec.verifier.max_concurrent or verifier.num_cores,
@@ -88,8 +89,8 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
         )
         for verifier in placement.verifiers
     )
-    trainer = roles.TrainerConfig(
-        **_process(job, placement, names.Role.TRAINER, placement.trainer.process),
+    trainer = process_config.TrainerConfig(
+        **_process(job, placement, enums.Role.TRAINER, placement.trainer.process),
         spec=spec,
         coordinator_address=placement.control_address,
         store_address=placement.store_address,
@@ -113,10 +114,10 @@ def warnings(job: RLJob) -> list[str]:
     return rules.warnings(job.spec)
 
 
-def _process(job: RLJob, placement: Placement, role: names.Role, process: ProcessPlacement) -> dict[str, Any]:
+def _process(job: RLJob, placement: Placement, role: enums.Role, process: ProcessPlacement) -> dict[str, Any]:
     """Return the fields of ProcessConfig."""
     return {
-        "job": roles.JobIdentity(
+        "job": process_config.JobIdentity(
             name=job.metadata.name,
             namespace=placement.namespace,
             uid=placement.uid,
@@ -145,16 +146,16 @@ def with_absolute_paths(spec: JobSpec, base_dir: str) -> JobSpec:
     )
 
 
-def _grader(spec: JobSpec, suite: str, reward: RewardSpec, user_code: str) -> roles.GraderConfig:
+def _grader(spec: JobSpec, suite: str, reward: RewardSpec, user_code: str) -> process_config.GraderConfig:
     """Return a reward with its limits: the manifest's, else those of its type."""
     seconds = spec.verifier.timeout_seconds
     listed = [other for _, of_suite, other in suites.rewards(spec) if of_suite == suite]
-    return roles.GraderConfig(
+    return process_config.GraderConfig(
         **{name: getattr(reward, name) for name in RewardSpec.model_fields},
         suite=suite,
-        tasks=grading_tasks.of_reward(reward, listed=listed, workflow=spec.workflow.type),
-        cpu_limit_s=grading_limits.cpu_s(reward, seconds),
-        wall_limit_s=grading_limits.wall_s(reward, seconds),
+        tasks=grading.tasks_of_reward(reward, listed=listed, workflow=spec.workflow.type),
+        cpu_limit_s=grading.cpu_s(reward, seconds),
+        wall_limit_s=grading.wall_s(reward, seconds),
         memory_bytes=base.num_bytes(spec.verifier.memory_bytes),
         output_bytes=base.num_bytes(spec.verifier.max_output_bytes),
         user_code=user_code if is_function(reward.type) else "",
@@ -185,21 +186,23 @@ def _below(folder: str, path: str) -> str:
     return posixpath.normpath(posixpath.join(folder, path))
 
 
-def _model(spec: JobSpec, placement: Placement) -> roles.ModelFiles:
+def _model(spec: JobSpec, placement: Placement) -> process_config.ModelFiles:
     """Return where the trained model is: the folder of spec.model.source, else what its name says."""
     name, source = spec.model.name, spec.model.source
     path = _named_folder(name, placement.base_dir)
     if source is not None and (source.claim_name is not None or source.path is not None):
         in_claim = source.claim_name is not None and placement.model_dir
         path = _below(placement.model_dir if in_claim else placement.base_dir, source.path or ".")
-    return roles.ModelFiles(name=name, revision=spec.model.revision or "", path=path, cache_dir=placement.cache_dir)
+    return process_config.ModelFiles(
+        name=name, revision=spec.model.revision or "", path=path, cache_dir=placement.cache_dir
+    )
 
 
-def _reference(spec: JobSpec, placement: Placement) -> roles.ModelFiles | None:
+def _reference(spec: JobSpec, placement: Placement) -> process_config.ModelFiles | None:
     reference = spec.model.reference
     if reference is None:
         return None
-    return roles.ModelFiles(
+    return process_config.ModelFiles(
         name=reference.name,
         revision=reference.revision or "",
         path=_named_folder(reference.name, placement.base_dir),

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, NewType, TypeAlias
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 
 # The second argument is the format of an element, as `memoryview.cast` and the wire have it.
 Ints: TypeAlias = Annotated["memoryview[int]", "i"]
@@ -81,7 +81,7 @@ class GroupLease:
 
     lease_id: LeaseId
     group_id: GroupId
-    kind: names.GroupKind
+    kind: enums.GroupKind
     attempt: int
     deadline_s: float
     prompt: PromptRecord
@@ -101,8 +101,8 @@ class Verdict:
     """
 
     reward: float | None
-    reason: names.VerdictReason
-    outcome: names.VerifyOutcome
+    reason: enums.VerdictReason
+    outcome: enums.VerifyOutcome
     formatted: bool = False
     truncated: bool = False
     extracted: str = ""
@@ -118,7 +118,7 @@ class Verdict:
 
     def __post_init__(self) -> None:
         """Refuse a reward where there must be none, and the reverse."""
-        if (self.reward is None) != (self.reason is names.VerdictReason.INFRA_FAILURE):
+        if (self.reward is None) != (self.reason is enums.VerdictReason.INFRA_FAILURE):
             raise errors.WireError(f"a verdict with reason {self.reason} cannot have reward {self.reward}")
         if self.reward is not None and not math.isfinite(self.reward):
             raise errors.WireError(f"reward {self.reward} is not finite")
@@ -274,12 +274,12 @@ def _check_logprobs(logprobs: Floats, start: int) -> None:
     # The sum of float32 values cannot overflow a double: it is finite exactly where each of them is.
     if (
         math.isfinite(sum(values))
-        and max(values) <= names.LOGPROB_ROUNDING
-        and min(values) > names.VLLM_MISSING_LOGPROB
+        and max(values) <= enums.LOGPROB_ROUNDING
+        and min(values) > enums.VLLM_MISSING_LOGPROB
     ):
         return
     for index, logprob in enumerate(values, start=start):
-        if not math.isfinite(logprob) or logprob > names.LOGPROB_ROUNDING or logprob == names.VLLM_MISSING_LOGPROB:
+        if not math.isfinite(logprob) or logprob > enums.LOGPROB_ROUNDING or logprob == enums.VLLM_MISSING_LOGPROB:
             raise errors.WireError(f"logprob {logprob} of token {index} is not a log-probability")
 
 
@@ -424,7 +424,7 @@ class Minibatch:
 class BatchHeader:
     """What FetchBatch answers first. Only kind BATCH is followed by micro-batches."""
 
-    kind: names.BatchKind
+    kind: enums.BatchKind
     step: int
     trainer_version: int = 0
     num_updates: int = 1
@@ -573,7 +573,7 @@ class HeartbeatReply:
 class SubmitReply:
     """The recorded answer to a submitted group; the same for every repetition of (group, attempt)."""
 
-    outcome: names.TrajectoryOutcome
+    outcome: enums.TrajectoryOutcome
     detail: str = ""
     duplicate: bool = False
 
@@ -643,7 +643,7 @@ class RunStatus:
     """
 
     job: str
-    phase: names.Phase
+    phase: enums.Phase
     reason: str = ""
     step: int = 0
     max_steps: int = 0

@@ -7,18 +7,18 @@ The operator adds what the cluster says of pods, the command line what a machine
 import dataclasses
 from collections.abc import Sequence
 
-from rljob_api import names, types
+from rljob_api import enums, types
 
 _APPLYING = frozenset({"FETCHING", "STAGED", "PAUSED", "APPLYING", "VERIFYING"})
 # Reasons of the coordinator's own that name the culprit.
 _SAID = {"LedgerStuck": "LedgerStuck", "FilterStarvation": "AllGroupsFiltered"}
 # Labels of a metric that say little in a sentence.
 _IN_WORDS = {
-    str(names.WaitReason.STALENESS): "a trainer step (staleness bound)",
-    str(names.WaitReason.NO_PROMPTS): "a prompt to lease",
+    str(enums.WaitReason.STALENESS): "a trainer step (staleness bound)",
+    str(enums.WaitReason.NO_PROMPTS): "a prompt to lease",
 }
-_T, _R = str(names.Role.TRAINER), str(names.Role.ROLLOUT)
-_V, _C = str(names.Role.VERIFIER), str(names.Role.COORDINATOR)
+_T, _R = str(enums.Role.TRAINER), str(enums.Role.ROLLOUT)
+_V, _C = str(enums.Role.VERIFIER), str(enums.Role.COORDINATOR)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def _of_chain(run: types.RunStatus, found: Chain) -> tuple[str, str]:
     if found.culprit == _V:
         return "VerifierSaturated", _V
     if found.culprit == _C:
-        stuck = "DataSourceStuck" if last.what == names.WaitReason.NO_PROMPTS else "CoordinatorUnreachable"
+        stuck = "DataSourceStuck" if last.what == enums.WaitReason.NO_PROMPTS else "CoordinatorUnreachable"
         return stuck, _C
     if found.culprit == _R:
         return ("WeightSyncStuck" if _applying(run) else "TrainerWaitingForTrajectories"), _R
@@ -141,11 +141,11 @@ def _at_work(run: types.RunStatus) -> list[types.PodStatus]:
 
 
 def _of_trainer(run: types.RunStatus, last: types.Waiting) -> str:
-    if run.phase is names.Phase.STOPPING:
+    if run.phase is enums.Phase.STOPPING:
         return "CheckpointStuck"
     if len([pod for pod in run.pods if pod.role == _T]) > 1:
         return "CollectiveHang"
-    return "RolloutWaitingForWeights" if last.what == names.WaitReason.WEIGHTS else "RolloutWaitingForTrainer"
+    return "RolloutWaitingForWeights" if last.what == enums.WaitReason.WEIGHTS else "RolloutWaitingForTrainer"
 
 
 def _applying(run: types.RunStatus) -> bool:

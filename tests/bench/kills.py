@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import psutil
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_testing import jobs, models, witnessed_rollout, witnessed_trainer
 from rljob_workers.coordinator.ledger import database, retention
 from rljob_workers.local import processes
@@ -209,7 +209,7 @@ class Bench:
             code = self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             raise BrokenRunError(f"the run did not end within {_END_S:.0f} s of SIGTERM") from None
-        if code != int(names.ExitCode.INTERRUPTED):
+        if code != int(enums.ExitCode.INTERRUPTED):
             raise BrokenRunError(f"the run that was asked to end ended with {code}; {self.folder / 'output.log'}")
 
     def end(self) -> None:

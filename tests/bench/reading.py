@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import math_verify
 
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_testing import answer_pairs
 from rljob_workers.verifier.graders import base
 from rljob_workers.verifier.graders.math import math_grader
@@ -25,7 +25,7 @@ Judge = Callable[[answer_pairs.Pair], bool]
 
 def ours() -> Judge:
     """Return the reward `math`, warm."""
-    grader = math_grader.MathGrader(roles.GraderConfig(name="r", type="math"))
+    grader = math_grader.MathGrader(process_config.GraderConfig(name="r", type="math"))
     grader.warm()
 
     def judge(pair: answer_pairs.Pair) -> bool:

@@ -15,14 +15,14 @@ from collections.abc import AsyncIterator, Sequence
 
 from tests.bench.rows import c7_maths
 
-from rljob_api import names, roles, types
+from rljob_api import enums, process_config, types
 from rljob_workers.verifier import grading
 from rljob_workers.verifier.sandbox.processes import procfs
 
-_O = names.VerifyOutcome
+_O = enums.VerifyOutcome
 _COLUMNS = {"query_id": "q", "input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})}
 # Program, how often in a hundred, and the outcomes that are right.
-MIX: Sequence[tuple[str, int, frozenset[names.VerifyOutcome]]] = (
+MIX: Sequence[tuple[str, int, frozenset[enums.VerifyOutcome]]] = (
     ("print(sum(map(int, input().split())))", 60, frozenset((_O.PASS,))),
     ("print(4)", 20, frozenset((_O.FAIL,))),
     ("raise ValueError", 7, frozenset((_O.FAIL,))),
@@ -67,7 +67,7 @@ def left() -> Left:
     )
 
 
-def cycle(count: int) -> list[tuple[str, frozenset[names.VerifyOutcome]]]:
+def cycle(count: int) -> list[tuple[str, frozenset[enums.VerifyOutcome]]]:
     """Return `count` programs and their outcomes, mixed evenly: the rare ones are spread, not bunched."""
     hundred = [(program, outcomes) for program, share, outcomes in MIX for _ in range(share)]
     # 37 and 100 have no common divisor: each of the hundred comes once.
@@ -77,7 +77,7 @@ def cycle(count: int) -> list[tuple[str, frozenset[names.VerifyOutcome]]]:
 @contextlib.asynccontextmanager
 async def verifier(num_slots: int) -> AsyncIterator[grading.Grading]:
     """Yield a verifier's grading of programs that may fork, with short limits."""
-    reward = roles.GraderConfig(name="soak", type="areal-code", cpu_limit_s=0.5, wall_limit_s=5.0)
+    reward = process_config.GraderConfig(name="soak", type="areal-code", cpu_limit_s=0.5, wall_limit_s=5.0)
     async with c7_maths.verifier_of(reward, num_slots=num_slots) as made:
         yield made.grading
 

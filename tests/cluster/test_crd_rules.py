@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from rljob_api import crd
+from rljob_api.validation import crd
 from rljob_testing.cluster import rule_cases
 from rljob_testing.cluster.manifests import Api, Object, job
 from rljob_testing.cluster.rule_cases import CASES, FROZEN, FROZEN_WITH_CHECKPOINT, Changes

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest.job import RLJob
 from rljob_operator.model import Manifest, Observed
 from rljob_operator.reconcile.desired import desired_objects
@@ -14,7 +14,7 @@ from rljob_operator.settings import JobSettings
 from rljob_testing import examples
 from rljob_testing.cluster.manifests import Api
 
-IMAGES = {role: f"example.com/{role}:1" for role in names.Role}
+IMAGES = {role: f"example.com/{role}:1" for role in enums.Role}
 CUDA, CPU = (JobSettings(images=IMAGES, device=device) for device in ("cuda", "cpu"))
 MANIFESTS = {
     path.stem: path for path in sorted(examples.EXAMPLES.glob("*.yaml")) if "nvidia.com/gpu" in path.read_text()

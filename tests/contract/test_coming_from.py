@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rljob_api import load, migration, rules
-from rljob_api.migration import System
+from rljob_api.validation import load, migration, rules
+from rljob_api.validation.migration import System
 
 FOLDER = pathlib.Path(__file__).parents[2] / "docs" / "coming_from"
 # Words of theirs for values of ours.

@@ -3,8 +3,8 @@
 import pathlib
 import re
 
-from rljob_api import crd
 from rljob_api.conditions import REASONS, ConditionType
+from rljob_api.validation import crd
 from rljob_testing import condition_rules
 
 PAGE = (pathlib.Path(__file__).parents[2] / "docs/conditions.md").read_text()

@@ -21,7 +21,8 @@ _EDIT = re.compile(r"^( *)```diff\n\1--- (\S+)\n\1-(.*?)\n((?:\1\+.*\n)+)\1```$"
 
 RESOLVED = """
     import pathlib, sys
-    from rljob_api import load, resolve
+    from rljob_api import resolve
+    from rljob_api.validation import load
 
     def resolved(field):
         text = pathlib.Path(sys.argv[1]).read_text()
@@ -68,11 +69,12 @@ ENGINE = """
 """
 FIELD = """
     import json
-    from rljob_api import crd, roles
+    from rljob_api import process_config
+    from rljob_api.validation import crd
     from rljob_workers.trainer.engine import schedule
 
     job = resolved("  trainer: {optimizer: {learningRate: '0.5', schedule: linear, finalShare: '0.2'}}")
-    config = roles.TrainerConfig.model_validate_json(job.trainer.model_dump_json())
+    config = process_config.TrainerConfig.model_validate_json(job.trainer.model_dump_json())
     rates = [
         round(schedule.learning_rate(update, config=config.spec.trainer.optimizer, updates_per_step=1, max_steps=4), 6)
         for update in (0, 2, 4)

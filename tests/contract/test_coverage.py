@@ -6,7 +6,7 @@ import pytest
 from generators import coverage_pages
 from generators.coverage_pages import DESIGN, PAGES, SUBJECTS
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest import algorithm
 from rljob_testing import attack_rows
 
@@ -42,7 +42,7 @@ def test_every_attack_that_the_table_runs_counts_as_a_test_of_its_row() -> None:
 
 def test_every_estimator_and_every_statistic_of_a_step_is_in_the_page_of_algorithms() -> None:
     text = (DESIGN / "algorithms.md").read_text()
-    groups = {str(stat).split("/")[0] for stat in names.StepStat if "/" in stat}
+    groups = {str(stat).split("/")[0] for stat in enums.StepStat if "/" in stat}
     assert [group for group in sorted(groups) if f"{group}/" not in text] == []
     assert [one for one in typing.get_args(algorithm.Estimator) if one not in text] == []
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rljob_api import crd
 from rljob_api.manifest.base import DECIMAL_PATTERN
+from rljob_api.validation import crd
 
 ROOT = pathlib.Path(__file__).parents[2]
 Node = dict[str, Any]
@@ -32,7 +32,7 @@ def schema() -> Node:
 
 def test_committed_crd_is_what_the_models_say() -> None:
     stale = [str(path.relative_to(ROOT)) for path in crd.copies() if path.read_text(encoding="utf-8") != crd.text()]
-    assert not stale, f"run `python -m rljob_api.crd` and commit: {stale} differ from the models"
+    assert not stale, f"run `python -m rljob_api.validation.crd` and commit: {stale} differ from the models"
 
 
 def test_committed_yaml_says_what_was_generated() -> None:

@@ -1,6 +1,6 @@
 """Every CEL rule of the CRD has a pair of cases for the real API server, and every case speaks of one rule."""
 
-from rljob_api import crd
+from rljob_api.validation import crd
 from rljob_testing.cluster import rule_cases
 
 # Rules about the name and about changes; the cluster tests of the same words hold them.

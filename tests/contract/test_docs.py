@@ -7,9 +7,9 @@ import pytest
 import yaml
 from generators import metric_catalog
 
-from rljob_api import fields, load, unsupported
-from rljob_api import rules as rules_of_manifests
 from rljob_api.manifest.job import JobSpec
+from rljob_api.validation import fields, load, migration
+from rljob_api.validation import rules as rules_of_manifests
 from rljob_testing import pages, rules
 from rljob_workers.models import families
 
@@ -20,7 +20,7 @@ MADE = {DOCS / "metrics.md", DOCS / "manifest.md"}
 PAGES = sorted({*DOCS.rglob("*.md"), ROOT / "README.md"} - MADE - set((DOCS / "coverage").iterdir()))
 FIELDS = {path for path, _ in fields.all_paths(JobSpec)}
 # A page may speak of what is not served yet.
-NAMED = FIELDS | set(unsupported.UNSUPPORTED)
+NAMED = FIELDS | set(migration.UNSUPPORTED)
 SECTIONS = {path.split(".", 1)[0].removesuffix("[]") for path in NAMED}
 SERIES = {
     name for entry in metric_catalog.exported().values() for name in (entry.metric.name, *metric_catalog.series(entry))
@@ -114,7 +114,7 @@ def test_limits_name_every_field_that_nothing_serves_yet_and_no_other() -> None:
     partly = {"resumeFrom.uri", "resumeFrom.job"}
     part = (DOCS / "limits.md").read_text(encoding="utf-8").split("## Bounds")[0]
     named = {path for path in re.findall(r"`([a-z][A-Za-z.]+)`", part) if path.split(".", 1)[0] in SECTIONS}
-    assert named - partly == set(unsupported.UNSUPPORTED)
+    assert named - partly == set(migration.UNSUPPORTED)
 
 
 def test_the_table_of_models_is_the_families_that_are_supported() -> None:

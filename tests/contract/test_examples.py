@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 import yaml
 
-from rljob_api import crd
-from rljob_api.load import load_manifest
+from rljob_api.validation import crd
+from rljob_api.validation.load import load_manifest
 from rljob_testing import examples
 
 MANIFESTS = sorted(examples.EXAMPLES.glob("*.yaml"))

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from rljob_api import gen_wire, names
+from rljob_api import enums, metric_names
+from rljob_api.wire import generate
 
 ROOT = pathlib.Path(__file__).parents[2]
 HEAVY = ("torch", "vllm", "deepspeed", "transformers", "numpy")
@@ -32,8 +33,8 @@ def test_test_folders_are_no_packages() -> None:
 def test_committed_stubs_are_what_the_proto_files_generate(tmp_path: pathlib.Path) -> None:
     stale = [
         path.name
-        for path in gen_wire.generate(tmp_path)
-        if path.read_bytes() != (gen_wire.WIRE / path.name).read_bytes()
+        for path in generate.generate(tmp_path)
+        if path.read_bytes() != (generate.WIRE / path.name).read_bytes()
     ]
     assert not stale, f"run `make gen` and commit: {stale} differ from their .proto"
 
@@ -49,8 +50,8 @@ def test_api_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("role", list(names.Role))
-def test_help_of_a_program_does_not_load_its_engine(role: names.Role) -> None:
+@pytest.mark.parametrize("role", list(enums.Role))
+def test_help_of_a_program_does_not_load_its_engine(role: enums.Role) -> None:
     script = (
         "import sys\n"
         f"from rljob_workers.{role}.__main__ import main\n"
@@ -65,7 +66,7 @@ def test_help_of_a_program_does_not_load_its_engine(role: names.Role) -> None:
 
 
 def test_metric_names_have_units_and_suffixes_that_prometheus_expects() -> None:
-    for metric in names.METRICS:
+    for metric in metric_names.METRICS:
         assert metric.name.startswith("rljob_"), metric.name
         assert (metric.kind == "c") == metric.name.endswith("_total"), metric.name
         assert (metric.kind == "h") == bool(metric.buckets), metric.name
@@ -74,7 +75,7 @@ def test_metric_names_have_units_and_suffixes_that_prometheus_expects() -> None:
 
 
 def test_metric_is_declared_once() -> None:
-    declared = [metric.name for metric in names.METRICS]
+    declared = [metric.name for metric in metric_names.METRICS]
     assert len(declared) == len(set(declared))
 
 

@@ -5,8 +5,8 @@ import collections
 import pytest
 from generators import manifest_page
 
-from rljob_api import fields, migration
 from rljob_api.manifest.job import JobSpec
+from rljob_api.validation import fields, migration
 
 OURS = [path for path, _ in fields.all_paths(JobSpec)]
 LAST_PARTS = collections.Counter(migration.folded(path.rsplit(".", 1)[-1]) for path in OURS)

@@ -6,7 +6,7 @@ Each answer gives a wrong sum, or none, and tries to be worth something all the 
 import dataclasses
 from collections.abc import Mapping
 
-from rljob_api.names import VerifyOutcome as O  # short in the table
+from rljob_api.enums import VerifyOutcome as O  # short in the table
 
 SUMS = "pkg/sums.py"
 TEST_FILE = "tests/test_sums.py"

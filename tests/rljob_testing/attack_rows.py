@@ -8,7 +8,7 @@ import dataclasses
 import platform
 from collections.abc import Mapping, Sequence
 
-from rljob_api.names import VerifyOutcome as O  # short in the table
+from rljob_api.enums import VerifyOutcome as O  # short in the table
 from rljob_workers.verifier.sandbox.confinement import syscalls
 
 ADD: Mapping[str, object] = {"fn_name": "add", "inputs": ["1\n2"], "outputs": ["3"]}

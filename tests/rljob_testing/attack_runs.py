@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_testing.attack_rows import Attack
 from rljob_workers.rpc import verify
 
@@ -17,9 +17,9 @@ def serving(attack: Attack, *, fresh: bool = False) -> tuple[str, float]:
     """Return the reward type and the CPU limit under which only the limit that the attack meets can end it."""
     reward_type = "areal-code" if attack.may_fork else "code"
     reward_type = f"fresh-{reward_type}" if fresh else reward_type
-    if names.VerifyOutcome.TIMEOUT_CPU in attack.outcomes:
+    if enums.VerifyOutcome.TIMEOUT_CPU in attack.outcomes:
         return f"patient-{reward_type}", SHORT_S
-    return reward_type, SHORT_S if names.VerifyOutcome.TIMEOUT_WALL in attack.outcomes else LONG_S
+    return reward_type, SHORT_S if enums.VerifyOutcome.TIMEOUT_WALL in attack.outcomes else LONG_S
 
 
 async def judged(graded: verify.Grading, name: str, program: str, tests: Mapping[str, object]) -> types.Verdict:
@@ -33,6 +33,6 @@ async def answered(graded: verify.Grading, name: str, completion: str, columns: 
     for attempt in range(MOST_ATTEMPTS):
         item = types.VerifyItem(sample_id=name, attempt=attempt, prompt="", completion=completion, columns=columns)
         (verdict,) = await graded.verify([item])
-        if verdict.outcome is not names.VerifyOutcome.INFRA_ERROR:
+        if verdict.outcome is not enums.VerifyOutcome.INFRA_ERROR:
             return verdict
     raise AssertionError(f"{name} was not judged in {MOST_ATTEMPTS} attempts")

@@ -7,11 +7,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_api.manifest.job import RLJob
 from rljob_operator.pki import certificates, rotation, secrets
 
-JOB = roles.JobIdentity(name="sums", namespace="team", uid="u-1")
+JOB = process_config.JobIdentity(name="sums", namespace="team", uid="u-1")
 TRUST_DOMAIN = "cluster.local"
 HOST = "localhost"
 DAY_S = 86_400.0
@@ -28,12 +28,12 @@ class Authority:
         folder: pathlib.Path,
         caller: str,
         *,
-        job: roles.JobIdentity = JOB,
+        job: process_config.JobIdentity = JOB,
         bundle: bytes | None = None,
         now: float | None = None,
-    ) -> roles.TlsConfig:
+    ) -> process_config.TlsConfig:
         """Write ca.crt, tls.crt and tls.key, each in one step, and return where they are."""
-        identity = names.identity(TRUST_DOMAIN, job.namespace, job.name, caller)
+        identity = enums.identity(TRUST_DOMAIN, job.namespace, job.name, caller)
         leaf = certificates.make_leaf(
             self.pair, identity=identity, hosts=(HOST,), now=now or time.time(), lifetime_s=DAY_S
         )
@@ -43,18 +43,20 @@ class Authority:
             fresh = folder / f".{name}"
             fresh.write_bytes(value)
             fresh.replace(folder / name)
-        return roles.TlsConfig(
+        return process_config.TlsConfig(
             ca_file=str(folder / "ca.crt"), cert_file=str(folder / "tls.crt"), key_file=str(folder / "tls.key")
         )
 
 
-def config(tls: roles.TlsConfig | None, role: names.Role = names.Role.COORDINATOR) -> roles.ProcessConfig:
+def config(
+    tls: process_config.TlsConfig | None, role: enums.Role = enums.Role.COORDINATOR
+) -> process_config.ProcessConfig:
     """Return the config of a server."""
-    return roles.ProcessConfig(job=JOB, role=role, pod="pod-0", health_port=1, scratch_dir="/tmp", tls=tls)
+    return process_config.ProcessConfig(job=JOB, role=role, pod="pod-0", health_port=1, scratch_dir="/tmp", tls=tls)
 
 
 def leaf_that_is_due(
-    job: Mapping[str, Any], authority: Mapping[str, str], role: names.Role, *, now: float, within_s: float
+    job: Mapping[str, Any], authority: Mapping[str, str], role: enums.Role, *, now: float, within_s: float
 ) -> dict[str, str]:
     """Return the data of a role's Secret with a leaf that is to be renewed in `within_s` seconds.
 
@@ -65,7 +67,7 @@ def leaf_that_is_due(
     metadata = parsed.metadata
     leaf = certificates.make_leaf(
         pair,
-        identity=names.identity(TRUST_DOMAIN, metadata.namespace, metadata.name, role),
+        identity=enums.identity(TRUST_DOMAIN, metadata.namespace, metadata.name, role),
         hosts=secrets.hosts(parsed, role),
         now=now,
         lifetime_s=(within_s + certificates.SKEW_S) / rotation.RENEW_AT - certificates.SKEW_S,

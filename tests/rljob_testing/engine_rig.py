@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import zmq
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_api.manifest.rollout import EngineSpec
 from rljob_testing.sections import section
 from rljob_workers.rollout import generation, request_gate
@@ -109,7 +109,7 @@ class Rig:
         if not reports or not reports[-1].failure:
             return bool(reports)
         # Not taken, and the version before goes on.
-        return self.receiver.state is names.ReceiverState.SERVING and self.receiver.served.version != version
+        return self.receiver.state is enums.ReceiverState.SERVING and self.receiver.served.version != version
 
     def close(self) -> None:
         with warnings.catch_warnings():

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
-from rljob_api import crd
+from rljob_api.validation import crd
 from rljob_operator import clock
 from rljob_operator.kube import kinds
 from rljob_operator.kube.kinds import Kind

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from rljob_api import crd
+from rljob_api.validation import crd
 from rljob_operator.kube.client import ApiError
 from rljob_operator.kube.kinds import Kind
 from rljob_operator.model import Report

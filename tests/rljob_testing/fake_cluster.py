@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus
 from rljob_operator.coordinators import SILENT_S
@@ -78,7 +78,7 @@ class FakeCluster:
         self.silent_since: float | None = None
         self._asking_since: float | None = None
         # What controllers are reported when they make a pod of a role that the API server denies.
-        self.denied: dict[names.Role, str] = {}
+        self.denied: dict[enums.Role, str] = {}
         # Pods on nodes that do not answer: nothing ends them but a deletion by force.
         self._dead: set[str] = set()
         self._shortages = Shortages(now=clock.now)
@@ -122,7 +122,7 @@ class FakeCluster:
         """Return since when the coordinator is silent, as the poller says it: asked in vain for half a minute."""
         if self.silent_since is not None:
             return self.silent_since
-        if self.report is not None or not any(pod.role is names.Role.COORDINATOR for pod in self.pods.values()):
+        if self.report is not None or not any(pod.role is enums.Role.COORDINATOR for pod in self.pods.values()):
             self._asking_since = None
             return None
         self._asking_since = self._asking_since or self.clock.now()
@@ -168,7 +168,7 @@ class FakeCluster:
         if known is None and not action.uid:
             role = metadata["labels"]["role"]
             attempt = int(metadata["labels"]["attempt"])
-            own = None if role == "config" else names.Role(role)
+            own = None if role == "config" else enums.Role(role)
             uid = f"uid-{next(self._uids)}"
             self.children[ref] = Child(ref=ref, uid=uid, manifest=action.manifest, role=own, attempt=attempt)
             if attempt:
@@ -294,7 +294,7 @@ class FakeCluster:
 
     def end_trainer(self, exit_code: int, *, rank: int | None = None) -> None:
         """End the running pods of the trainer, or one rank's, with an exit code."""
-        running = [pod for pod in self.pods.values() if pod.role is names.Role.TRAINER and not pod.is_terminal]
+        running = [pod for pod in self.pods.values() if pod.role is enums.Role.TRAINER and not pod.is_terminal]
         for pod in running:
             if not pod.deleting and (rank is None or pod.name.endswith(f"-{rank}")):
                 phase = "Failed" if exit_code else "Succeeded"
@@ -323,7 +323,7 @@ class FakeCluster:
 
     def says(
         self,
-        phase: names.Phase,
+        phase: enums.Phase,
         *,
         step: int,
         checkpoint_step: int = 0,

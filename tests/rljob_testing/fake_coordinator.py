@@ -8,7 +8,8 @@ from typing import Any
 import blake3
 import grpc
 
-from rljob_api import codec, names, types
+from rljob_api import enums, types
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import train_pb2, train_pb2_grpc, weights_pb2, weights_pb2_grpc, work_pb2_grpc
 from rljob_workers.rpc import channel
 from rljob_workers.weights import frames
@@ -82,15 +83,15 @@ class FakeCoordinator(train_pb2_grpc.TrainServicer, work_pb2_grpc.WorkServicer, 
         """Answer with the step's batch, stop or finished."""
         if request.stop and self._stopping is None:
             self._stopping = request.step
-        kind = names.BatchKind.BATCH
+        kind = enums.BatchKind.BATCH
         if self._stopping is not None and request.step >= self._stopping:
-            kind = names.BatchKind.STOP
+            kind = enums.BatchKind.STOP
         elif request.step == self._hold_at:
             self.wait_for("never", timeout_s=0.2)
-            kind = names.BatchKind.NOT_READY
+            kind = enums.BatchKind.NOT_READY
         elif request.step > len(self._batches):
-            kind = names.BatchKind.FINISHED
-        if kind is not names.BatchKind.BATCH:
+            kind = enums.BatchKind.FINISHED
+        if kind is not enums.BatchKind.BATCH:
             yield train_pb2.BatchPart(header=codec.to_message(types.BatchHeader(kind=kind, step=request.step)))
             return
         header, parts = self._batches[request.step - 1]

@@ -19,7 +19,8 @@ from typing import TypeAlias
 
 import grpc.aio
 
-from rljob_api import codec, names, roles, types
+from rljob_api import enums, process_config, types
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import status_pb2, status_pb2_grpc
 from rljob_workers.runtime import health
 
@@ -63,7 +64,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[status_pb2.StatusRequest, status_
 class RunStatus(status_pb2_grpc.RunStatusServicer):
     """Answers from the state files."""
 
-    def __init__(self, config: roles.CoordinatorConfig) -> None:
+    def __init__(self, config: process_config.CoordinatorConfig) -> None:
         """Keep the config."""
         self._config = config
 
@@ -74,7 +75,7 @@ class RunStatus(status_pb2_grpc.RunStatusServicer):
         reply: status_pb2.StatusReply = codec.to_message(
             types.RunStatus(
                 job=self._config.job.name,
-                phase=names.Phase.FINISHED if finished else names.Phase.RUNNING,
+                phase=enums.Phase.FINISHED if finished else enums.Phase.RUNNING,
                 step=step,
                 max_steps=self._config.max_steps,
                 checkpoint_step=number("checkpoint"),
@@ -87,7 +88,7 @@ class RunStatus(status_pb2_grpc.RunStatusServicer):
         return reply
 
 
-async def coordinator(config: roles.CoordinatorConfig) -> None:
+async def coordinator(config: process_config.CoordinatorConfig) -> None:
     """Serve the status until SIGTERM; copy steps into the history."""
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     status_pb2_grpc.add_RunStatusServicer_to_server(RunStatus(config), server)
@@ -108,7 +109,7 @@ async def coordinator(config: roles.CoordinatorConfig) -> None:
     await server.stop(None)
 
 
-def write_history(config: roles.CoordinatorConfig) -> None:
+def write_history(config: process_config.CoordinatorConfig) -> None:
     """Write one line per finished step: 10 tokens each, reward step/10, always one step old."""
     lines = [
         {
@@ -124,7 +125,7 @@ def write_history(config: roles.CoordinatorConfig) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def write_evaluation(config: roles.CoordinatorConfig) -> None:
+def write_evaluation(config: process_config.CoordinatorConfig) -> None:
     """Write the results of an evaluation: half of each suite right; none of a suite whose file `missing` names."""
     folder = pathlib.Path(config.state_dir) / "eval_results"
     folder.mkdir(exist_ok=True)
@@ -139,7 +140,7 @@ def write_evaluation(config: roles.CoordinatorConfig) -> None:
     (folder / "0.json").write_text(json.dumps(found))
 
 
-def trainer(config: roles.TrainerConfig) -> int:
+def trainer(config: process_config.TrainerConfig) -> int:
     """Make steps from the checkpoint on; stop after one on POST /stop; not the last one while there is `hold`."""
     asked = threading.Event()
 
@@ -169,7 +170,7 @@ def trainer(config: roles.TrainerConfig) -> int:
             put("checkpoint", number("step"))
     put("checkpoint", number("step"))
     if asked.is_set():
-        return int(names.ExitCode.STOPPED_ON_REQUEST)
+        return int(enums.ExitCode.STOPPED_ON_REQUEST)
     (FOLDER / "final").touch()
     return 0
 
@@ -187,7 +188,7 @@ def check(role: str) -> int:
     if not path.exists():
         return 0
     print(path.read_text())
-    return int(names.ExitCode.BAD_INPUT)
+    return int(enums.ExitCode.BAD_INPUT)
 
 
 def main() -> int:
@@ -202,9 +203,9 @@ def main() -> int:
     text = config_file.read_text()
     code = 0
     if role == "coordinator":
-        asyncio.run(coordinator(roles.CoordinatorConfig.model_validate_json(text)))
+        asyncio.run(coordinator(process_config.CoordinatorConfig.model_validate_json(text)))
     elif role == "trainer":
-        config = roles.TrainerConfig.model_validate_json(text)
+        config = process_config.TrainerConfig.model_validate_json(text)
         tell(f"attempt {config.attempt}")
         code = trainer(config)
     else:

@@ -9,7 +9,7 @@ from generators import metric_catalog
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rljob_api import names, roles, types
+from rljob_api import enums, metric_names, process_config, types
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus
@@ -19,15 +19,15 @@ from rljob_operator.telemetry import metrics as operator_metrics
 from rljob_testing.operator_runs import operator_job
 from rljob_workers.runtime import metrics as worker_metrics
 
-JOB = roles.JobIdentity(name="job", namespace="default", uid="u")
+JOB = process_config.JobIdentity(name="job", namespace="default", uid="u")
 FAILED = "lost"
 _LAYERS = ("runtime_class", "user_namespace", "landlock", "seccomp", "confined", "network")
 _BEGAN, _STEPPED, _ENDED = "2030-01-01T00:00:00Z", "2030-01-01T00:10:00Z", "2030-01-01T01:00:00Z"
 
 
-def fill(made: worker_metrics.Metrics, role: names.Role) -> None:
+def fill(made: worker_metrics.Metrics, role: enums.Role) -> None:
     """Count every closed label value once, and one name for each label that is a user's; set every gauge to 1."""
-    for metric in (metric for metric in names.METRICS if metric.role is role):
+    for metric in (metric for metric in metric_names.METRICS if metric.role is role):
         values = [metric_catalog.VALUES[metric.name][label] or ("one",) for label in metric.labels]
         for combination in itertools.product(*values):
             labels = dict(zip(metric.labels, combination, strict=True))
@@ -50,18 +50,18 @@ class _Engine(Collector):
 class RolePage(worker_metrics.Metrics):
     """The registry of one of a job's programs."""
 
-    def __init__(self, role: names.Role) -> None:
+    def __init__(self, role: enums.Role) -> None:
         """Nothing is counted before the first look."""
         super().__init__(role=role, job=JOB)
         self._role, self._looks = role, 0
-        if role is names.Role.ROLLOUT:
+        if role is enums.Role.ROLLOUT:
             self.registry.register(_Engine())
 
     def exposition(self) -> bytes:
         """Count once more, and return the page."""
         self._looks += 1
         fill(self, self._role)
-        if self._role is names.Role.COORDINATOR:
+        if self._role is enums.Role.COORDINATOR:
             self.gauge("rljob_step").set(self._looks)
         return super().exposition()
 
@@ -83,7 +83,7 @@ class OperatorPage:
         running = _with_status(operator_job(), _status(Type.FAILED, holds=False))
         # Before the look: what is written is shown until then, and says nothing of a stall.
         self._happened(running)
-        ends = dict.fromkeys(names.Role, 2_000_000_000.0)
+        ends = dict.fromkeys(enums.Role, 2_000_000_000.0)
         self._metrics.saw("default/job", self._seen(running), certificate_ends=ends)
         failed = operator_job()
         named = failed.model_copy(update={"metadata": failed.metadata.model_copy(update={"name": FAILED})})
@@ -93,17 +93,17 @@ class OperatorPage:
 
     def _seen(self, job: RLJob) -> Observed:
         """Return the job with a rollout that was replaced since the last look, and a step more."""
-        pods = [Pod(name=f"job-{role}-0", uid=f"{role}", role=role, phase="Running", ready=True) for role in names.Role]
+        pods = [Pod(name=f"job-{role}-0", uid=f"{role}", role=role, phase="Running", ready=True) for role in enums.Role]
         layers = {layer: {"holds": True, "required": True, "detail": "tried"} for layer in _LAYERS}
         report = json.dumps({"layers": layers, "missing": []})
-        pods = [dataclasses.replace(pod, preflight=report if pod.role is names.Role.VERIFIER else "") for pod in pods]
+        pods = [dataclasses.replace(pod, preflight=report if pod.role is enums.Role.VERIFIER else "") for pod in pods]
         fresh = f"rollout-{self._looks}"
         more = [
-            Pod(name="job-rollout-1", uid=fresh, role=names.Role.ROLLOUT, phase="Running", ready=True),
-            Pod(name="job-rollout-2", uid="pending", role=names.Role.ROLLOUT, phase="Pending"),
-            Pod(name="job-trainer-1", uid="trainer-1", role=names.Role.TRAINER, phase="Running", ready=True),
+            Pod(name="job-rollout-1", uid=fresh, role=enums.Role.ROLLOUT, phase="Running", ready=True),
+            Pod(name="job-rollout-2", uid="pending", role=enums.Role.ROLLOUT, phase="Pending"),
+            Pod(name="job-trainer-1", uid="trainer-1", role=enums.Role.TRAINER, phase="Running", ready=True),
         ]
-        run = types.RunStatus(job="job", phase=names.Phase.RUNNING, step=self._looks)
+        run = types.RunStatus(job="job", phase=enums.Phase.RUNNING, step=self._looks)
         return Observed(job=job, pods=(*pods, *more), report=Report(run=run, read_at=0.0))
 
     def _happened(self, job: RLJob) -> None:

@@ -87,11 +87,11 @@ def random_model(folder: pathlib.Path, name: str, *, seed: int = 0) -> pathlib.P
 
 def builtin_model() -> pathlib.Path:
     """Return the folder of the built-in model, converted if it was not yet."""
-    from rljob_api import roles
+    from rljob_api import process_config
     from rljob_workers.local import prepare
 
     name = "builtin:smollm2-135m-instruct"
-    return builtin.ensure_model(roles.ModelFiles(name=name, path="", cache_dir=str(prepare.cache_dir())))
+    return builtin.ensure_model(process_config.ModelFiles(name=name, path="", cache_dir=str(prepare.cache_dir())))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@ r"""The example tables of docs/design/graders.md as data, for every path to a ve
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from rljob_api import roles
+from rljob_api import process_config
 
 # Completion, gold, compat (None: the original's verdict depends on the release of its parser), strict.
 AREAL_MATH = [
@@ -117,7 +117,7 @@ GSM8K_VERIFY = [
 class Case:
     """One example in one mode: the reward that grades it, a record, a completion, and the score it must get."""
 
-    reward: roles.GraderConfig
+    reward: process_config.GraderConfig
     columns: dict[str, object]
     completion: str
     score: float
@@ -153,7 +153,7 @@ def _both(
         if score is None:
             continue
         options = "-".join(str(value) for value in config.values())
-        reward = roles.GraderConfig.model_validate(
+        reward = process_config.GraderConfig.model_validate(
             {"name": "-".join(filter(None, (type_, options, mode))), "type": type_, "mode": mode, "config": config}
         )
         yield Case(reward=reward, columns={"id": "q", **columns}, completion=completion, score=float(score))

@@ -14,7 +14,7 @@ from typing import NoReturn
 import atheris
 
 with atheris.instrument_imports(include=["rljob_workers.verifier.graders"]):
-    from rljob_api import roles
+    from rljob_api import process_config
     from rljob_testing import text_functions
     from rljob_testing.sections import section
 from rljob_workers.verifier.graders import base, registry
@@ -30,7 +30,7 @@ _MOST_BYTES = 4096
 def graders() -> Sequence[tuple[str, base.Grader]]:
     """Return those of one gold, strict and as published, each after its type."""
     rewards = [
-        section(roles.GraderConfig, name=f"{kind}-{mode}", type=kind, mode=mode)
+        section(process_config.GraderConfig, name=f"{kind}-{mode}", type=kind, mode=mode)
         for kind in GRADERS
         for mode in ("strict", *(["compat"] if kind in COMPAT else []))
     ]

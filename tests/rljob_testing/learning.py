@@ -18,8 +18,9 @@ import torch
 import torch.distributed as dist
 import transformers
 
-from rljob_api import codec, names, resolve, types
-from rljob_api.load import load_manifest
+from rljob_api import enums, resolve, types
+from rljob_api.validation.load import load_manifest
+from rljob_api.wire import codec
 from rljob_testing import makers
 from rljob_testing.trainer_makers import VOCAB
 from rljob_workers.coordinator.batching import packing, samples
@@ -149,7 +150,7 @@ def batch_of(
         ),
     )  # fmt: skip
     header = types.BatchHeader(
-        kind=names.BatchKind.BATCH, step=step, trainer_version=step - 1, num_updates=len(packed.minibatches),
+        kind=enums.BatchKind.BATCH, step=step, trainer_version=step - 1, num_updates=len(packed.minibatches),
         num_micro_batches=len(packed.micro_batches[0]), minibatches=packed.minibatches,
     )  # fmt: skip
     sent = [codec.decode_micro_batch(codec.encode_micro_batch(part)) for part in packed.micro_batches[0]]

@@ -2,20 +2,20 @@
 
 from collections.abc import Sequence
 
-from rljob_api import names, types
+from rljob_api import enums, types
 
 
-def make_verdict(reward: float | None = 1.0, reason: names.VerdictReason | None = None) -> types.Verdict:
+def make_verdict(reward: float | None = 1.0, reason: enums.VerdictReason | None = None) -> types.Verdict:
     """Return a verdict; without a reason the one that fits the reward."""
     if reward is None:
         return types.Verdict(
-            reward=None, reason=names.VerdictReason.INFRA_FAILURE, outcome=names.VerifyOutcome.INFRA_ERROR
+            reward=None, reason=enums.VerdictReason.INFRA_FAILURE, outcome=enums.VerifyOutcome.INFRA_ERROR
         )
     right = reward > 0
     return types.Verdict(
         reward=reward,
-        reason=reason or (names.VerdictReason.OK if right else names.VerdictReason.WRONG),
-        outcome=names.VerifyOutcome.PASS if right else names.VerifyOutcome.FAIL,
+        reason=reason or (enums.VerdictReason.OK if right else enums.VerdictReason.WRONG),
+        outcome=enums.VerifyOutcome.PASS if right else enums.VerifyOutcome.FAIL,
     )
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import grpc
 
-from rljob_api import codec, names, types
+from rljob_api import enums, types
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import status_pb2_grpc
 from rljob_operator.kube import kinds
 from rljob_operator.kube.kinds import Kind
@@ -50,7 +51,7 @@ class Shape:
         own["failurePolicy.stall.timeoutSeconds"] = _DAY_S
         if self.minimal:
             own |= {"security.tls": "off", "security.networkPolicy": False}
-            own |= {f"{role}.pod.serviceAccountName": "default" for role in names.Role}
+            own |= {f"{role}.pod.serviceAccountName": "default" for role in enums.Role}
         return manifests.job(name, {**own, **(changes or {})})
 
 
@@ -59,9 +60,9 @@ class StandIn(status_pb2_grpc.RunStatusServicer):
 
     def __init__(self) -> None:
         """Say that the first step is done and the run continues."""
-        self.says(names.Phase.RUNNING, step=1)
+        self.says(enums.Phase.RUNNING, step=1)
 
-    def says(self, phase: names.Phase, *, step: int) -> None:
+    def says(self, phase: enums.Phase, *, step: int) -> None:
         """Let all of them answer so from now on."""
         now = time.time()
         self.run = types.RunStatus(
@@ -172,7 +173,7 @@ class Load:
             pods_s=max(self._ready_at()) - first,
         )
 
-    def pods(self, role: names.Role | None = None) -> list[Object]:
+    def pods(self, role: enums.Role | None = None) -> list[Object]:
         """Return the pods of all jobs, of one role if it is given."""
         selector = kinds.MANAGED if role is None else f"{kinds.MANAGED},rljob.dev/role={role}"
         return [pod for namespace in self.namespaces for pod in self.api.list(kinds.POD, namespace, selector=selector)]

@@ -4,11 +4,11 @@ import itertools
 import json
 from collections.abc import Callable, Coroutine, Mapping
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.load import load_manifest
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus
+from rljob_api.validation.load import load_manifest
 from rljob_operator.model import Child, DesiredObjects, Observed, Pod, Ref
 from rljob_operator.policies import failure
 from rljob_operator.reconcile import conditions
@@ -95,7 +95,7 @@ class Run:
         job = self.cluster.job
         return "" if job is None or job.status is None else job.status.summary or ""
 
-    def alive(self, role: names.Role) -> list[str]:
+    def alive(self, role: enums.Role) -> list[str]:
         """Return the pods of a role that run."""
         pods = self.cluster.pods.values()
         return sorted(pod.name for pod in pods if pod.role is role and not pod.is_terminal and not pod.deleting)
@@ -113,7 +113,7 @@ class Run:
             pod.attempt
             for pod in self.cluster.pods.values()
             # One on a node that does not answer is fenced, not waited for.
-            if pod.role is names.Role.TRAINER and not pod.is_terminal and not failure.is_lost(pod, now=self.clock.now())
+            if pod.role is enums.Role.TRAINER and not pod.is_terminal and not failure.is_lost(pod, now=self.clock.now())
         }
         assert len(attempts) <= 1, f"two trainer attempts alive: {attempts}"
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import grpc.aio
 
-from rljob_api import codec, names, types
+from rljob_api import enums, types
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import status_pb2, status_pb2_grpc
 from rljob_operator import clock
 from rljob_operator.app import Operator
@@ -21,7 +22,7 @@ from rljob_operator.kube import kinds, watch
 from rljob_operator.settings import JobSettings, Settings
 from rljob_testing.cluster import manifests
 
-IMAGES = {role: f"example/rljob-{role}:1" for role in names.Role}
+IMAGES = {role: f"example/rljob-{role}:1" for role in enums.Role}
 _TICK_S = 0.05
 
 
@@ -39,7 +40,7 @@ class SaidStatus(status_pb2_grpc.RunStatusServicer):
         assert self.run is not None
         return codec.to_message(self.run)
 
-    def says(self, phase: names.Phase, *, step: int, **more: Any) -> None:
+    def says(self, phase: enums.Phase, *, step: int, **more: Any) -> None:
         """Let it answer so from now on."""
         now = time.time()
         self.run = types.RunStatus(
@@ -141,7 +142,7 @@ class Stage:
 
     async def runs(self, name: str = "run", *, step: int = 1) -> None:
         """Let the coordinator report a step, and wait until the job says that it runs."""
-        self.said.says(names.Phase.RUNNING, step=step, checkpoint_step=step, checkpoint_at=time.time())
+        self.said.says(enums.Phase.RUNNING, step=step, checkpoint_step=step, checkpoint_at=time.time())
         await self.until(name, "Running")
 
     async def get(self, kind: str, name: str) -> dict[str, Any] | None:
@@ -188,7 +189,7 @@ class Stage:
         await self.play()
         await asyncio.sleep(_TICK_S)
 
-    async def pods(self, role: names.Role | None = None) -> list[dict[str, Any]]:
+    async def pods(self, role: enums.Role | None = None) -> list[dict[str, Any]]:
         """Return the jobs' pods, of one role if it is given."""
         selector = kinds.OF_JOBS if role is None else f"{kinds.OF_JOBS},rljob.dev/role={role}"
         return await self.client.list(kinds.POD, self.namespace, selector=selector)
@@ -209,7 +210,7 @@ class Stage:
             "finishedAt": clock.to_timestamp(time.time()),
             "reason": "Error" if exit_code else "",
         }
-        for pod in (await self.pods(names.Role.TRAINER))[:num_pods]:
+        for pod in (await self.pods(enums.Role.TRAINER))[:num_pods]:
             if pod["status"].get("phase") == "Running":
                 await self._report(pod, phase=phase, state={"terminated": end})
 

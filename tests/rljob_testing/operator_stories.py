@@ -6,7 +6,7 @@ Each is one behaviour; the job is called "run" and its namespace is the test's o
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.conditions import ConditionType as Type
 from rljob_operator.kube import kinds
 from rljob_operator.pki.manager import SECRET
@@ -14,7 +14,7 @@ from rljob_operator.policies import throttle
 from rljob_testing.operator_stage import Stage, writes
 
 Story = Callable[[Stage], Awaitable[None]]
-T, C = names.Role.TRAINER, names.Role.COORDINATOR
+T, C = enums.Role.TRAINER, enums.Role.COORDINATOR
 # Long enough for a status that waits for its time.
 _REST_S = throttle.BETWEEN_COUNTS_S + 1.0
 
@@ -22,7 +22,7 @@ _REST_S = throttle.BETWEEN_COUNTS_S + 1.0
 async def job_runs_finishes_and_frees_its_pods(stage: Stage) -> None:
     await stage.create()
     await stage.runs()
-    stage.said.says(names.Phase.FINISHED, step=4)
+    stage.said.says(enums.Phase.FINISHED, step=4)
     await stage.end_trainer(0)
     await stage.until("run", "Complete")
     assert await stage.condition("run", "Complete") == ("True", "MaxStepsReached")
@@ -70,7 +70,7 @@ async def rollouts_follow_the_replicas_of_the_job(stage: Stage) -> None:
         await stage.edit("run", {"rollout": {"replicas": wanted}})
 
         async def followed(wanted: int = wanted) -> bool:
-            return len(await stage.pods(names.Role.ROLLOUT)) == wanted
+            return len(await stage.pods(enums.Role.ROLLOUT)) == wanted
 
         await stage.sees(followed)
     assert await stage.condition("run", "Running") == ("True", "Running")
@@ -194,7 +194,7 @@ async def certificates_are_there_before_the_pods_that_mount_them(stage: Stage) -
     await stage.sees(started)
     job = await stage.job("run")
     assert job is not None
-    for name in ("run-ca", *(f"run-tls-{role}" for role in names.Role)):
+    for name in ("run-ca", *(f"run-tls-{role}" for role in enums.Role)):
         secret = await stage.client.get(SECRET, stage.namespace, name)
         assert secret is not None, name
         (owner,) = secret["metadata"]["ownerReferences"]

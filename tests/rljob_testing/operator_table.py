@@ -8,7 +8,7 @@ Writes are those of the API server's audit log, by the operator's own account.
 import dataclasses
 import time
 
-from rljob_api import lifecycle, names
+from rljob_api import enums, lifecycle
 from rljob_operator.kube import kinds
 from rljob_operator.telemetry.metric_names import TO_CHILD_SECONDS
 from rljob_testing.operator_api import ClusterApi
@@ -107,10 +107,10 @@ class Table:
 
     def _finish(self, load: Load, num_jobs: int) -> None:
         """Let all jobs of a namespace run, and finish."""
-        self._ending.says(names.Phase.RUNNING, step=1)
+        self._ending.says(enums.Phase.RUNNING, step=1)
         self._until_state(load, num_jobs, "Running", "Degraded")
-        self._ending.says(names.Phase.FINISHED, step=4)
-        load.end_pods(load.pods(names.Role.TRAINER), 0)
+        self._ending.says(enums.Phase.FINISHED, step=4)
+        load.end_pods(load.pods(enums.Role.TRAINER), 0)
 
     def _in_state(self, load: Load, *states: str) -> int:
         told = ((dict(has), value) for (name, has), value in self._operator.series().items() if name == "rljob_state")
@@ -201,7 +201,7 @@ class Table:
 
     def _trainers_fail(self) -> None:
         failing = {f"job-{number}" for number in range(self._size.failing)}
-        pods = [pod for pod in self._running.pods(names.Role.TRAINER) if pod["metadata"]["labels"][_JOB] in failing]
+        pods = [pod for pod in self._running.pods(enums.Role.TRAINER) if pod["metadata"]["labels"][_JOB] in failing]
         failed_at = self._running.end_pods(pods, 1)
         self._running.until(
             lambda: len(self._running.made_at("Job", "-trainer-2")) == len(failing), within_s=self._size.within_s

@@ -8,7 +8,7 @@ grading workers.
 import dataclasses
 import functools
 
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_workers.verifier.graders.code import code_grader
 from rljob_workers.verifier.sandbox import programs
 from rljob_workers.verifier.sandbox.confinement import profile
@@ -17,7 +17,7 @@ from rljob_workers.verifier.sandbox.processes import spawn, warm
 WALL_S = 240.0
 
 
-def _made(config: roles.GraderConfig, *, type_: str, fresh: bool, patient: bool) -> code_grader.CodeGrader:
+def _made(config: process_config.GraderConfig, *, type_: str, fresh: bool, patient: bool) -> code_grader.CodeGrader:
     confined = profile.of_this_machine()
     start = spawn.fresh if fresh else warm.Interpreter(config.packages).start
 

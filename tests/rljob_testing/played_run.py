@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
-from rljob_api import names, roles, types
+from rljob_api import enums, process_config, types
 from rljob_testing import examples, makers, provoking
 from rljob_testing.provoking import Scene
 from rljob_workers.local import prepare
@@ -42,7 +42,7 @@ _STARTED_S, _POLL_S = 120.0, 0.2
 class Played:
     """A rollout and a trainer. `late` groups are kept until they are too old; of each round `lost` ones fail."""
 
-    def __init__(self, config: roles.CoordinatorConfig) -> None:
+    def __init__(self, config: process_config.CoordinatorConfig) -> None:
         """Nothing is sent before `register`."""
         address = f"{provoking.HOST}:{config.control_port}"
         self._rollout = work.WorkClient(address=address, tls=None)
@@ -105,7 +105,7 @@ class Played:
     def _wait_for_batch(self, until: asyncio.Event) -> bool:
         while not until.is_set():
             header, _ = self._trainer.fetch(step=self._step + 1, rank=0, world_size=1, wait_s=2.0, stop=False)
-            if header.kind is names.BatchKind.BATCH:
+            if header.kind is enums.BatchKind.BATCH:
                 return True
         return False
 
@@ -116,9 +116,9 @@ class Played:
 
     async def apply(self) -> None:
         """Tell that a version is being taken over, which does not end."""
-        await self._tell(names.ReceiverState.APPLYING)
+        await self._tell(enums.ReceiverState.APPLYING)
 
-    async def submit_alike(self) -> names.TrajectoryOutcome:
+    async def submit_alike(self) -> enums.TrajectoryOutcome:
         """Hand in one group whose members all have the same reward."""
         (lease,) = (await self._rollout.lease(capacity=1, serving_version=self._version, wait_s=30.0)).leases
         group = makers.make_group(
@@ -129,7 +129,7 @@ class Played:
     async def _submitted(self, at: int, lease: types.GroupLease) -> bool:
         """Hand in a group that was sampled at a step; return whether a step will take it."""
         answer = await self._rollout.submit(_group(lease, version=at))
-        return answer.outcome is names.TrajectoryOutcome.ACCEPTED
+        return answer.outcome is enums.TrajectoryOutcome.ACCEPTED
 
     async def _submit_lost(self, lease: types.GroupLease) -> None:
         failures = [
@@ -141,7 +141,7 @@ class Played:
     def _train(self) -> None:
         self._step += 1
         header, _ = self._trainer.fetch(step=self._step, rank=0, world_size=1, wait_s=30.0, stop=False)
-        assert header.kind is names.BatchKind.BATCH, header
+        assert header.kind is enums.BatchKind.BATCH, header
         now = time.time()
         self._trainer.commit_step(step=self._step, stats={}, started_at=now, finished_at=now)
         artifact = retry.retry_sync(
@@ -154,9 +154,9 @@ class Played:
         self._publisher.publish(version, LAYOUT if self._step == 1 else None)
 
     async def _serve(self) -> None:
-        await self._tell(names.ReceiverState.SERVING)
+        await self._tell(enums.ReceiverState.SERVING)
 
-    async def _tell(self, state: names.ReceiverState) -> None:
+    async def _tell(self, state: enums.ReceiverState) -> None:
         await self._rollout.heartbeat(
             lease_ids=[lease.lease_id for _, lease in self._kept],
             serving_version=self._version,
@@ -188,15 +188,15 @@ async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
 @contextlib.asynccontextmanager
 async def coordinating(
     folder: pathlib.Path, settings: Sequence[str]
-) -> AsyncIterator[tuple[Played, roles.CoordinatorConfig]]:
+) -> AsyncIterator[tuple[Played, process_config.CoordinatorConfig]]:
     """Yield a coordinator's process, and who plays the others; `folder`/run is its run's directory."""
     directory = layout.RunDir(folder / "run")
     manifest = prepare.read_manifest(examples.EXAMPLES / f"{NAME}.yaml", settings)
     identity = directory.admit(name=NAME, spec=manifest.spec, manifest_dir=manifest.folder)
     directory.claim(identity, manifest.text)
     made = prepare.resolve_here(manifest, run_dir=directory.path, uid=identity.uid)
-    config = next(config for config in made.configs if config.role is names.Role.COORDINATOR)
-    assert isinstance(config, roles.CoordinatorConfig)
+    config = next(config for config in made.configs if config.role is enums.Role.COORDINATOR)
+    assert isinstance(config, process_config.CoordinatorConfig)
     path = directory.configs / "coordinator.json"
     path.write_text(config.model_dump_json())
     command = [sys.executable, "-m", "rljob_workers.coordinator", "--config", str(path)]

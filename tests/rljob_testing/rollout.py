@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_testing import makers
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.sync import staging
@@ -155,7 +155,7 @@ class FakeWork:
         *,
         lease_ids: Sequence[types.LeaseId],
         serving_version: types.VersionId,
-        receiver_state: names.ReceiverState,
+        receiver_state: enums.ReceiverState,
         load: types.RolloutLoad,
         syncs: Sequence[types.WeightSync],
         draining: bool,
@@ -188,7 +188,7 @@ class FakeWork:
         self._events.append(f"submit {group.group_id}")
         self._fault("submit")
         self.submitted.append(group)
-        return types.SubmitReply(outcome=names.TrajectoryOutcome.ACCEPTED)
+        return types.SubmitReply(outcome=enums.TrajectoryOutcome.ACCEPTED)
 
     async def release(self, lease_id: types.LeaseId, reason: str) -> bool:
         self._events.append(f"release {lease_id}: {reason}")
@@ -201,7 +201,7 @@ def make_lease(lease_id: str = "lease", **changes: object) -> types.GroupLease:
     lease = types.GroupLease(
         lease_id=types.LeaseId(lease_id),
         group_id=types.GroupId(f"group-{lease_id}"),
-        kind=names.GroupKind.TRAIN,
+        kind=enums.GroupKind.TRAIN,
         attempt=1,
         deadline_s=60.0,
         prompt=types.PromptRecord(prompt_id="p1", source="train", columns={"prompt": "2+2", "answer": "4"}),

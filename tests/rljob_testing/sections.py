@@ -12,13 +12,14 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, TypeVar, get_args
 
-from rljob_api import fields, placement, resolve, roles
+from rljob_api import placement, process_config, resolve
 from rljob_api.manifest.base import Decimal, Section
 from rljob_api.manifest.job import JobSpec, Metadata, RLJob
+from rljob_api.validation import fields
 
 SectionT = TypeVar("SectionT", bound=Section)
-SpecConfigT = TypeVar("SpecConfigT", bound=roles.SpecConfig)
-ConfigT = TypeVar("ConfigT", bound=roles.ProcessConfig)
+SpecConfigT = TypeVar("SpecConfigT", bound=process_config.SpecConfig)
+ConfigT = TypeVar("ConfigT", bound=process_config.ProcessConfig)
 
 # The smallest job: a row of 64 tokens, two groups of two.
 SMALL: Mapping[str, object] = {

@@ -5,7 +5,7 @@ import pathlib
 import random
 from collections.abc import Mapping, Sequence
 
-from rljob_api import names, roles, types
+from rljob_api import enums, process_config, types
 from rljob_api.manifest.algorithm import GaeSpec, NormalizeSpec
 from rljob_testing import sections
 from rljob_testing.sections import section
@@ -170,7 +170,7 @@ def minibatch_of(groups: Sequence[Sequence[Row]]) -> types.Minibatch:
 def make_header(*, step: int, minibatches: Sequence[types.Minibatch], num_micro_batches: int = 1) -> types.BatchHeader:
     """Return the header of a batch."""
     return types.BatchHeader(
-        kind=names.BatchKind.BATCH,
+        kind=enums.BatchKind.BATCH,
         step=step,
         trainer_version=step - 1,
         num_updates=len(minibatches),
@@ -186,11 +186,11 @@ def make_trainer_config(
     model_dir: pathlib.Path | None = None,
     dtype: str = "float32",
     **by_name: object,
-) -> roles.TrainerConfig:
+) -> process_config.TrainerConfig:
     """Return a config of one node on this machine's CPU, one thread a rank, with changes as in `sections`."""
-    files = roles.ModelFiles(name="tiny", path=str(model_dir or folder), cache_dir=str(folder / "cache"))
+    files = process_config.ModelFiles(name="tiny", path=str(model_dir or folder), cache_dir=str(folder / "cache"))
     ours = {**TRAINING, "trainer.dtype": dtype, "model.dtype": dtype, **(changes or {})}
-    return sections.make_config(roles.TrainerConfig, folder, ours, model=files, **by_name)
+    return sections.make_config(process_config.TrainerConfig, folder, ours, model=files, **by_name)
 
 
 def make_returns(

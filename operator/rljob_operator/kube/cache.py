@@ -9,7 +9,7 @@ import collections
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.kube import kinds, projection
 from rljob_operator.kube.kinds import POD, RLJOB, Kind
 from rljob_operator.kube.projection import ChildView, JobView, PodView
@@ -145,7 +145,7 @@ class Cache:
         entries = self._pods.get(key, {})
         return tuple(entries[name].pod for name in sorted(entries) if entries[name].owner == uid)
 
-    def has_pod(self, key: str, uid: str, role: names.Role) -> bool:
+    def has_pod(self, key: str, uid: str, role: enums.Role) -> bool:
         """Return whether the job of that uid has a pod of a role."""
         return any(entry.owner == uid and entry.pod.role is role for entry in self._pods.get(key, {}).values())
 

@@ -7,7 +7,7 @@ a list of their metadata every few minutes finds what did (docs/design/operator.
 import dataclasses
 from collections.abc import Mapping
 
-from rljob_api import names
+from rljob_api import enums
 
 MANAGED = "app.kubernetes.io/managed-by=rljob-operator"
 # Controllers find a job's pods by this label too, so one that lost it is none of theirs either. Of other objects the
@@ -37,7 +37,7 @@ class Kind:
         return f"{where}{tail}/{subresource}" if subresource else f"{where}{tail}"
 
 
-RLJOB = Kind(names.KIND, names.API_GROUP, names.API_VERSION, "rljobs")
+RLJOB = Kind(enums.KIND, enums.API_GROUP, enums.API_VERSION, "rljobs")
 POD = Kind("Pod", "", "v1", "pods")
 EVENT = Kind("Event", "events.k8s.io", "v1", "events")
 WORKLOADS = (

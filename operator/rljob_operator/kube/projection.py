@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator import clock
 from rljob_operator.kube.kinds import OF_JOBS
 from rljob_operator.model import POD_MAKERS, Child, Pod, Ref
@@ -25,7 +25,7 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _SCALERS = {"HorizontalPodAutoscaler": "ScalingActive", "ScaledObject": "Ready"}
 # Of what a scheduler or a kubelet says; a status message has room for more.
 _MOST_MESSAGE = 400
-_MADE = re.compile(rf".+-({'|'.join(names.Role)})(?:-(\d+))?")
+_MADE = re.compile(rf".+-({'|'.join(enums.Role)})(?:-(\d+))?")
 _DROPPED = ("managedFields", "creationTimestamp", "generation", "resourceVersion", "selfLink")
 
 
@@ -53,7 +53,7 @@ class ChildView:
     version: int
     owner: str
     deleting: bool
-    role: names.Role | None
+    role: enums.Role | None
     attempt: int
     ended: str
     blind: str
@@ -107,7 +107,7 @@ def project_child(raw: Mapping[str, Any]) -> ChildView:
     """Return what is kept of a child."""
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
-    has_role = raw["kind"] in POD_MAKERS and labels.get(ROLE_LABEL) in set(names.Role)
+    has_role = raw["kind"] in POD_MAKERS and labels.get(ROLE_LABEL) in set(enums.Role)
     by_name = _role_by_name(raw["kind"], metadata["name"])
     entries = {key: value for key, value in metadata.items() if key not in _DROPPED}
     body = {key: value for key, value in raw.items() if key != "status"}
@@ -117,7 +117,7 @@ def project_child(raw: Mapping[str, Any]) -> ChildView:
         version=version_of(raw),
         owner=controller_of(metadata),
         deleting="deletionTimestamp" in metadata,
-        role=names.Role(labels[ROLE_LABEL]) if has_role else by_name[0],
+        role=enums.Role(labels[ROLE_LABEL]) if has_role else by_name[0],
         attempt=(_number(labels.get(ATTEMPT_LABEL)) if has_role else 0) or by_name[1],
         ended=_ended(raw.get("status") or {}),
         blind=_blind(raw.get("status") or {}) if raw["kind"] in _SCALERS else "",
@@ -136,21 +136,21 @@ def owner_name(metadata: Mapping[str, Any]) -> str:
     """Return the name of the RLJob that controls an object, empty if none does."""
     owners = metadata.get("ownerReferences") or ()
     return next(
-        (str(owner["name"]) for owner in owners if owner.get("controller") and owner.get("kind") == names.KIND), ""
+        (str(owner["name"]) for owner in owners if owner.get("controller") and owner.get("kind") == enums.KIND), ""
     )
 
 
-def _role_by_name(kind: str, name: str) -> tuple[names.Role | None, int]:
+def _role_by_name(kind: str, name: str) -> tuple[enums.Role | None, int]:
     """Return role and attempt of what makes pods, by its name: labels may be taken away, names stay."""
     match = _MADE.fullmatch(name) if kind in POD_MAKERS else None
-    return (None, 0) if match is None else (names.Role(match.group(1)), int(match.group(2) or 0))
+    return (None, 0) if match is None else (enums.Role(match.group(1)), int(match.group(2) or 0))
 
 
 def project_pod(raw: Mapping[str, Any]) -> PodView | None:
     """Return what is kept of a pod; None for one that says no job or role."""
     metadata, status = raw["metadata"], raw.get("status") or {}
     labels = metadata.get("labels") or {}
-    if labels.get(ROLE_LABEL) not in set(names.Role) or not labels.get(UID_LABEL) or not controller_of(metadata):
+    if labels.get(ROLE_LABEL) not in set(enums.Role) or not labels.get(UID_LABEL) or not controller_of(metadata):
         return None
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     ends = [
@@ -165,7 +165,7 @@ def project_pod(raw: Mapping[str, Any]) -> PodView | None:
     pod = Pod(
         name=metadata["name"],
         uid=metadata["uid"],
-        role=names.Role(labels[ROLE_LABEL]),
+        role=enums.Role(labels[ROLE_LABEL]),
         attempt=_number(labels.get(ATTEMPT_LABEL)),
         phase=status.get("phase", "Pending"),
         ready=("Ready", "True") in conditions,

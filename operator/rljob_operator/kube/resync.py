@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.kube import kinds, projection
 from rljob_operator.kube.cache import Cache, Entry, job_key, split_key
 from rljob_operator.kube.client import ApiError, Client, Object
@@ -210,4 +210,4 @@ def _attempts(name: str, job: Object | None) -> set[str]:
     if job is None:
         return set()
     number = (job.get("status") or {}).get("attempt") or 0
-    return {inputs.named(name, names.Role.TRAINER, each) for each in (number, number + 1) if each}
+    return {inputs.named(name, enums.Role.TRAINER, each) for each in (number, number + 1) if each}

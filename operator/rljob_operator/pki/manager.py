@@ -8,7 +8,7 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence, Set
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_api.manifest.job import RLJob
 from rljob_operator.kube import projection
 from rljob_operator.kube.client import Client
@@ -37,7 +37,7 @@ class _JobCertificates:
     job: RLJob
     authorities: Authorities
     again_at: float
-    ends: Mapping[names.Role, float]
+    ends: Mapping[enums.Role, float]
 
 
 class CertificateManager:
@@ -106,7 +106,7 @@ class CertificateManager:
         """Return whether a job's certificates were provisioned, if it needs any."""
         return uid in self._held
 
-    def ends(self, uid: str) -> Mapping[names.Role, float]:
+    def ends(self, uid: str) -> Mapping[enums.Role, float]:
         """Return when the certificate of each role ends, unix seconds; nothing for a job in plain text."""
         entry = self._held.get(uid)
         return {} if entry is None else entry.ends

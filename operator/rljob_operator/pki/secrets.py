@@ -9,7 +9,7 @@ import binascii
 import dataclasses
 from collections.abc import Mapping
 
-from rljob_api import cluster_placement, names
+from rljob_api import cluster_placement, enums
 from rljob_api.manifest.job import RLJob
 from rljob_operator.pki import certificates, rotation
 from rljob_operator.pki.certificates import Pair
@@ -34,7 +34,7 @@ class Secrets:
     changed: tuple[Manifest, ...]
     again_at: float
     authorities: Authorities
-    ends: Mapping[names.Role, float]
+    ends: Mapping[enums.Role, float]
 
 
 def authority_name(job: RLJob) -> str:
@@ -42,14 +42,14 @@ def authority_name(job: RLJob) -> str:
     return f"{job.metadata.name}-ca"
 
 
-def leaf_name(job: RLJob, role: names.Role) -> str:
+def leaf_name(job: RLJob, role: enums.Role) -> str:
     """Return the name of a role's Secret."""
     return f"{job.metadata.name}-tls-{role}"
 
 
 def secret_names(job: RLJob) -> tuple[str, ...]:
     """Return all of them: what a reconcile reads."""
-    return (authority_name(job), *(leaf_name(job, role) for role in names.Role))
+    return (authority_name(job), *(leaf_name(job, role) for role in enums.Role))
 
 
 def secrets(job: RLJob, existing: Mapping[str, Data], *, trust_domain: str, now: float) -> Secrets:
@@ -59,7 +59,7 @@ def secrets(job: RLJob, existing: Mapping[str, Data], *, trust_domain: str, now:
     changed = [] if after is before else [_secret(job, authority_name(job), _authority_data(after))]
     again_at = rotation.next_change(after)
     ends = {}
-    for role in names.Role:
+    for role in enums.Role:
         data = existing.get(leaf_name(job, role), {})
         leaf = _leaf(job, role, data, after, trust_domain=trust_domain, now=now)
         desired = {BUNDLE: after.bundle, CERTIFICATE: leaf.certificate, KEY: leaf.key}
@@ -72,18 +72,18 @@ def secrets(job: RLJob, existing: Mapping[str, Data], *, trust_domain: str, now:
 
 def operator_leaf(job: RLJob, authorities: Authorities, *, trust_domain: str, now: float) -> Pair:
     """Return the certificate with which the operator asks this job's coordinator; good for an hour."""
-    identity = names.identity(trust_domain, job.metadata.namespace, job.metadata.name, names.OPERATOR)
+    identity = enums.identity(trust_domain, job.metadata.namespace, job.metadata.name, enums.OPERATOR)
     return certificates.make_leaf(authorities.current, identity=identity, hosts=(), now=now, lifetime_s=OPERATOR_S)
 
 
-def hosts(job: RLJob, role: names.Role) -> tuple[str, ...]:
+def hosts(job: RLJob, role: enums.Role) -> tuple[str, ...]:
     """Return the names that a role's pods answer to: its Service, and each pod behind it."""
     full = cluster_placement.service_host(job, role)
     return (full, full.removesuffix(".svc"), f"{job.metadata.name}-{role}", f"*.{full}")
 
 
-def _leaf(job: RLJob, role: names.Role, data: Data, authorities: Authorities, *, trust_domain: str, now: float) -> Pair:
-    identity = names.identity(trust_domain, job.metadata.namespace, job.metadata.name, role)
+def _leaf(job: RLJob, role: enums.Role, data: Data, authorities: Authorities, *, trust_domain: str, now: float) -> Pair:
+    identity = enums.identity(trust_domain, job.metadata.namespace, job.metadata.name, role)
     leaf, dns_names = _pair(data, CERTIFICATE, KEY), hosts(job, role)
     if leaf is not None and rotation.leaf_is_good(leaf, authorities, identity=identity, hosts=dns_names, now=now):
         return leaf

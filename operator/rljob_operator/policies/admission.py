@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Set
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.pod import PodSpec
 from rljob_api.manifest.verifier import RUNTIME_CLASS, runtime_class
@@ -41,7 +41,7 @@ def _runtime_classes(spec: JobSpec, settings: JobSettings) -> Iterator[str]:
 
 def _devices(spec: JobSpec, settings: JobSettings) -> Iterator[str]:
     """Refuse to start an image of ours on what it is not for. What one of the user's is for, its programs tell."""
-    wanted, pods = spec.wanted_device, {names.Role.ROLLOUT: spec.rollout.pod, names.Role.TRAINER: spec.trainer.pod}
+    wanted, pods = spec.wanted_device, {enums.Role.ROLLOUT: spec.rollout.pod, enums.Role.TRAINER: spec.trainer.pod}
     ours = [role for role, pod in pods.items() if pod.image is None]
     if wanted is None or wanted == settings.device or not ours:
         return
@@ -59,7 +59,7 @@ def _devices(spec: JobSpec, settings: JobSettings) -> Iterator[str]:
         )
 
 
-def _gpus(pods: Mapping[names.Role, PodSpec]) -> tuple[str, object]:
+def _gpus(pods: Mapping[enums.Role, PodSpec]) -> tuple[str, object]:
     """Return the first field that asks for GPUs, and its value."""
     for role, pod in pods.items():
         for name, count in pod.gpus.items():
@@ -81,9 +81,9 @@ def _certificates(spec: JobSpec, settings: JobSettings) -> Iterator[str]:
 
 def _templates(spec: JobSpec) -> Iterator[str]:
     pods = {
-        names.Role.COORDINATOR: spec.coordinator.pod,
-        names.Role.ROLLOUT: spec.rollout.pod,
-        names.Role.TRAINER: spec.trainer.pod,
+        enums.Role.COORDINATOR: spec.coordinator.pod,
+        enums.Role.ROLLOUT: spec.rollout.pod,
+        enums.Role.TRAINER: spec.trainer.pod,
     }
     for role, pod in pods.items():
         if pod.pod_template_ref is not None:

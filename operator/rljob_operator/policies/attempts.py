@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
-from rljob_api import lifecycle, names
+from rljob_api import enums, lifecycle
 from rljob_api.manifest.lifecycle import FailurePolicySpec
 from rljob_api.manifest.status import AttemptStatus, JobStatus, RestartsStatus, TrainerStatus
 from rljob_operator import clock
@@ -149,7 +149,7 @@ def first_failed(pods: Sequence[Pod]) -> Pod | None:
 
 def _pod_end(pod: Pod | None) -> lifecycle.Exit:
     if pod is None:
-        return lifecycle.Exit(role=names.Role.TRAINER, exit_code=None, reason="PodLost", deleted_by_others=True)
+        return lifecycle.Exit(role=enums.Role.TRAINER, exit_code=None, reason="PodLost", deleted_by_others=True)
     return lifecycle.Exit(
         role=pod.role,
         exit_code=pod.exit_code,

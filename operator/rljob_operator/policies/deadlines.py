@@ -14,7 +14,7 @@ What the operator has not seen it does not judge.
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from rljob_api import lifecycle, names
+from rljob_api import enums, lifecycle
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.status import JobStatus
 from rljob_api.waiting import Diagnosis, unreachable
@@ -80,7 +80,7 @@ def _of_whole(observed: Observed, status: JobStatus, *, now: float) -> Verdict:
         return Verdict(again_at=ends)
     # All that a coordinator could say against it is that the run has finished, and then its trainer's Job ends too.
     asked_in_vain = observed.silent_since is not None and now >= observed.silent_since + ASK_S
-    if _says_unfinished(observed, since=ends) or asked_in_vain or not observed.pods_of(names.Role.COORDINATOR):
+    if _says_unfinished(observed, since=ends) or asked_in_vain or not observed.pods_of(enums.Role.COORDINATOR):
         failure = lifecycle.active_exceeded(limit_s or 0)
         return Verdict(reason=failure.reason, message=failure.message)
     return _withheld(observed, now=now)
@@ -96,7 +96,7 @@ def _withheld(observed: Observed, *, now: float) -> Verdict:
 def _says_unfinished(observed: Observed, *, since: float) -> bool:
     """Return whether the coordinator was heard at `since` or later and does not say that the run has finished."""
     report = observed.report
-    return report is not None and report.read_at >= since and report.run.phase is not names.Phase.FINISHED
+    return report is not None and report.read_at >= since and report.run.phase is not enums.Phase.FINISHED
 
 
 def _never_ran(observed: Observed, status: JobStatus) -> bool:
@@ -109,10 +109,10 @@ def _never_ran(observed: Observed, status: JobStatus) -> bool:
     job = observed.trainer_jobs().get(number)
     if job is None or job.ended or job.deleting or number != attempts.first_of_segment(status):
         return False
-    ranks = [pod for pod in observed.pods_of(names.Role.TRAINER, number) if not pod.never_ran]
+    ranks = [pod for pod in observed.pods_of(enums.Role.TRAINER, number) if not pod.never_ran]
     if len(ranks) < observed.job.spec.trainer.nodes:
         return True
-    coordinators = observed.pods_of(names.Role.COORDINATOR)
+    coordinators = observed.pods_of(enums.Role.COORDINATOR)
     complete_at = max(pod.started_at for pod in ranks)
     return bool(coordinators) and all(pod.never_ran and pod.created_at < complete_at for pod in coordinators)
 
@@ -161,7 +161,7 @@ def _of_run(observed: Observed) -> Iterator[str]:
 
 
 def _unready(pods: Sequence[Pod], *, except_pod: str) -> Iterator[str]:
-    for role in names.Role:
+    for role in enums.Role:
         pods_of_role = sorted(
             (pod for pod in pods if pod.role is role and not pod.is_terminal), key=lambda pod: pod.name
         )

@@ -9,7 +9,7 @@ no rights on nodes, so the pods' own conditions have to do. Classes of exits, bu
 
 from collections.abc import Iterable, Sequence
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.model import POD, Delete, Pod, Ref
 
 CRASH_LOOP = "CrashLoopBackOff"
@@ -20,7 +20,7 @@ def misconfigured(pods: Sequence[Pod]) -> Pod | None:
 
     A trainer's pods are not restarted: its attempts are judged one by one.
     """
-    for role in (role for role in names.Role if role is not names.Role.TRAINER):
+    for role in (role for role in enums.Role if role is not enums.Role.TRAINER):
         pods_of_role = [pod for pod in pods if pod.role is role and not pod.deleting]
         if pods_of_role and all(_refuses(pod) for pod in pods_of_role):
             return min(pods_of_role, key=lambda pod: pod.name)
@@ -28,7 +28,7 @@ def misconfigured(pods: Sequence[Pod]) -> Pod | None:
 
 
 def _refuses(pod: Pod) -> bool:
-    return pod.waiting_reason == CRASH_LOOP and pod.last_exit_code == names.ExitCode.CONFIGURATION
+    return pod.waiting_reason == CRASH_LOOP and pod.last_exit_code == enums.ExitCode.CONFIGURATION
 
 
 # How long after its grace period a kubelet that answers may take to say that a pod is gone.

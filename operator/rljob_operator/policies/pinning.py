@@ -13,7 +13,7 @@ from typing import Any
 import pydantic
 
 import rljob_api
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_api.resolve import ResolvedJob
 from rljob_operator.model import Child, Manifest, Observed, Ref
 from rljob_operator.policies import drift
@@ -23,8 +23,8 @@ TEMPLATE_HASH = "rljob.dev/template-hash"
 
 
 def images(
-    pinned: Mapping[names.Role, str], *, settings: Mapping[names.Role, str], job: Mapping[names.Role, str]
-) -> dict[names.Role, str]:
+    pinned: Mapping[enums.Role, str], *, settings: Mapping[enums.Role, str], job: Mapping[enums.Role, str]
+) -> dict[enums.Role, str]:
     """Return the image of each role that has one: pinned ones, else what the manifest names, else the operator's."""
     return {**settings, **job, **pinned}
 
@@ -59,10 +59,10 @@ def resolved(observed: Observed) -> ResolvedJob | None:
         return None
     try:
         return ResolvedJob(
-            coordinator=roles.CoordinatorConfig.model_validate_json(str(data.get("coordinator.json"))),
-            rollouts=(roles.RolloutConfig.model_validate_json(str(data.get("rollout.json"))),),
-            verifiers=(roles.VerifierConfig.model_validate_json(str(data.get("verifier.json"))),),
-            trainer=roles.TrainerConfig.model_validate_json(str(data.get("trainer.json"))),
+            coordinator=process_config.CoordinatorConfig.model_validate_json(str(data.get("coordinator.json"))),
+            rollouts=(process_config.RolloutConfig.model_validate_json(str(data.get("rollout.json"))),),
+            verifiers=(process_config.VerifierConfig.model_validate_json(str(data.get("verifier.json"))),),
+            trainer=process_config.TrainerConfig.model_validate_json(str(data.get("trainer.json"))),
         )
     except pydantic.ValidationError:
         return None  # Another version wrote it, or another hand.
@@ -72,7 +72,7 @@ def device(observed: Observed) -> str | None:
     """Return what the trainer of a run computes on, as its ConfigMap has it; None without one that says it."""
     child = observed.children.get(Ref("ConfigMap", f"{observed.job.metadata.name}-config"))
     data = child.manifest.get("data") if child is not None else None
-    text = data.get(f"{names.Role.TRAINER}.json") if isinstance(data, Mapping) else None
+    text = data.get(f"{enums.Role.TRAINER}.json") if isinstance(data, Mapping) else None
     try:
         device = json.loads(str(text)).get("device")
     except (ValueError, AttributeError):
@@ -110,7 +110,7 @@ def _claims(manifest: Manifest) -> list[Any]:
 def _generation(manifest: Manifest) -> object:
     """Return the generation of the spec that the configs of a ConfigMap were resolved from."""
     data = manifest.get("data")
-    text = data.get(f"{names.Role.COORDINATOR}.json", "{}") if isinstance(data, Mapping) else "{}"
+    text = data.get(f"{enums.Role.COORDINATOR}.json", "{}") if isinstance(data, Mapping) else "{}"
     return (json.loads(text).get("job") or {}).get("config_generation")
 
 

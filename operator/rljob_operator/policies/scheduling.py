@@ -7,7 +7,7 @@ policy) do not exist: their workload lacks them, and its controller says why.
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest.job import JobSpec
 from rljob_operator.model import TRAINER_JOB, Child, Observed, Pod
 from rljob_operator.resources import autoscaling
@@ -31,7 +31,7 @@ class Obstacle:
     """
 
     reason: str
-    role: names.Role
+    role: enums.Role
     name: str
     detail: str
     pod: str = ""
@@ -102,12 +102,12 @@ def num_pods(child: Child, pods: Sequence[Pod]) -> int:
     return sum(not pod.is_terminal and (child.ref.kind == "StatefulSet" or not pod.deleting) for pod in pods_of_role)
 
 
-def wanted_pods(spec: JobSpec, role: names.Role) -> int:
+def wanted_pods(spec: JobSpec, role: enums.Role) -> int:
     """Return how many pods of a role an active job wants."""
     counts = {
-        names.Role.ROLLOUT: autoscaling.effective_replicas(spec),
-        names.Role.VERIFIER: spec.verifier.replicas,
-        names.Role.TRAINER: spec.trainer.nodes,
+        enums.Role.ROLLOUT: autoscaling.effective_replicas(spec),
+        enums.Role.VERIFIER: spec.verifier.replicas,
+        enums.Role.TRAINER: spec.trainer.nodes,
     }
     return counts.get(role, 1)
 
@@ -117,9 +117,9 @@ def placed_at(spec: JobSpec, pods: Sequence[Pod], *, attempt: int | None) -> flo
 
     attempt: the trainer's current one; its pods of other attempts do not count.
     """
-    counted = [pod for pod in pods if pod.role is not names.Role.TRAINER or pod.attempt == attempt]
+    counted = [pod for pod in pods if pod.role is not enums.Role.TRAINER or pod.attempt == attempt]
     live_pods = [pod for pod in counted if pod.phase != "Failed" and not pod.deleting]
-    for role in names.Role:
+    for role in enums.Role:
         pods_of_role = [pod for pod in live_pods if pod.role is role]
         if len(pods_of_role) < wanted_pods(spec, role) or not all(pod.has_node for pod in pods_of_role):
             return None

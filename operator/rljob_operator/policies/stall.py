@@ -6,7 +6,7 @@ Pure (docs/design/operator.md#s-11-2, #s-11-5).
 import dataclasses
 from collections.abc import Sequence
 
-from rljob_api import names, types, waiting
+from rljob_api import enums, types, waiting
 from rljob_api.conditions import STALL_REASONS
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.status import JobStatus, StalledStatus
@@ -110,7 +110,7 @@ def _starts_until(observed: Observed, status: JobStatus) -> float:
         or any(attempt.attempt == number and attempt.first_step_at for attempt in reported)
     ):
         return 0.0
-    placed_at = (pod.scheduled_at for pod in observed.pods_of(names.Role.TRAINER, number))
+    placed_at = (pod.scheduled_at for pod in observed.pods_of(enums.Role.TRAINER, number))
     return max(clock.to_seconds(record.start) or 0.0, *placed_at, 0.0) + observed.job.spec.startup_deadline_seconds
 
 
@@ -133,7 +133,7 @@ def _silent(observed: Observed, status: JobStatus, since: float, withheld: Diagn
         again_at = None if status.first_step_time is None else half_at
         return Stall(status=status.model_copy(update={"stalled": None}), again_at=again_at)
     fault = pods_fault(observed, since=since, now=now)
-    of_coordinator = fault is not None and fault.role == names.Role.COORDINATOR
+    of_coordinator = fault is not None and fault.role == enums.Role.COORDINATOR
     diagnosis = fault if fault is not None and of_coordinator else with_pod(unreachable(since=since), observed.pods)
     status = status.model_copy(update={"stalled": _shown(diagnosis)})
     is_stalled = withheld is not None or now >= whole_at
@@ -183,7 +183,7 @@ def _replaced(observed: Observed, status: JobStatus, diagnosis: Diagnosis, *, be
     """
     if diagnosis.reason == UNSCHEDULABLE:
         return ()
-    if diagnosis.role == names.Role.TRAINER:
+    if diagnosis.role == enums.Role.TRAINER:
         number = attempts.current(status, {})
         record, job = attempts.record(status, number), observed.trainer_jobs().get(number)
         is_old = record is not None and (clock.to_seconds(record.start) or 0.0) < before

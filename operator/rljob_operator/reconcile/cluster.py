@@ -11,10 +11,11 @@ from typing import Any, Protocol
 
 import pydantic
 
-from rljob_api import errors, messages
+from rljob_api import errors
 from rljob_api.conditions import ConditionType
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus
+from rljob_api.validation import messages
 from rljob_operator.kube import kinds, projection
 from rljob_operator.kube.cache import Cache, key_of
 from rljob_operator.kube.client import ApiError, Client, Object

@@ -4,18 +4,19 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rljob_api import crd, names
+from rljob_api import enums
 from rljob_api.conditions import DEGRADED_BY_RUN, INFRA_FAILURE_SHARE_HIGH, LEDGER_LOST
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.job import OUR_OPERATOR, JobSpec
 from rljob_api.manifest.status import Condition, JobStatus
+from rljob_api.validation import crd
 from rljob_operator import clock
 from rljob_operator.model import Observed, Refusal
 from rljob_operator.policies import attempts, failure, isolation, refusals, scheduling
 from rljob_operator.reconcile import status as reporting
 from rljob_operator.resources import autoscaling
 
-_BELOW = ((names.Role.ROLLOUT, "RolloutsBelowTarget"), (names.Role.VERIFIER, "VerifiersBelowTarget"))
+_BELOW = ((enums.Role.ROLLOUT, "RolloutsBelowTarget"), (enums.Role.VERIFIER, "VerifiersBelowTarget"))
 _MESSAGES = {
     INFRA_FAILURE_SHARE_HIGH: "of the answers of the last 15 minutes the infrastructure lost a larger share than"
     " failurePolicy.maxInfraFailureFraction, {fraction}",
@@ -23,7 +24,7 @@ _MESSAGES = {
 }
 
 
-def degraded_reason(*, ready: Mapping[names.Role, int], desired: Mapping[names.Role, int], run_reason: str) -> str:
+def degraded_reason(*, ready: Mapping[enums.Role, int], desired: Mapping[enums.Role, int], run_reason: str) -> str:
     """Return the reason, empty for a job that has what it asked for.
 
     ready, wanted: pods by role. said: the coordinator's own reason, of whatever it is.
@@ -42,10 +43,10 @@ def degraded_message(reason_: str, *, fraction: str) -> str:
 _MOST_MESSAGE = 1024
 _KNOWN = frozenset(Type)
 _READY_TYPES = {
-    names.Role.COORDINATOR: Type.COORDINATOR_READY,
-    names.Role.TRAINER: Type.TRAINER_READY,
-    names.Role.ROLLOUT: Type.ROLLOUT_READY,
-    names.Role.VERIFIER: Type.VERIFIER_READY,
+    enums.Role.COORDINATOR: Type.COORDINATOR_READY,
+    enums.Role.TRAINER: Type.TRAINER_READY,
+    enums.Role.ROLLOUT: Type.ROLLOUT_READY,
+    enums.Role.VERIFIER: Type.VERIFIER_READY,
 }
 
 
@@ -137,7 +138,7 @@ def shorten(text: str, most: int = _MOST_MESSAGE) -> str:
 
 
 def _states(observed: Observed, outcome: RunOutcome, now: float) -> dict[Type, State]:
-    ready = {_READY_TYPES[role]: _ready(observed, outcome, role) for role in names.Role}
+    ready = {_READY_TYPES[role]: _ready(observed, outcome, role) for role in enums.Role}
     outcome = _held_up(observed, outcome, ready)
     accepted = _accepted(outcome, observed.job.spec)
     running = _running(outcome, accepted, ready, restarted=_is_restarted(observed.status))
@@ -223,7 +224,7 @@ def _scheduled(observed: Observed, outcome: RunOutcome, now: float) -> State:
 def isolation_verdict(observed: Observed) -> isolation.Verdict | None:
     """Return what the verifiers' reports come to; None where no isolation is asked for or no pod could report."""
     requested = observed.job.spec.verifier.isolation
-    pods = [pod for pod in observed.pods_of(names.Role.VERIFIER) if not pod.deleting]
+    pods = [pod for pod in observed.pods_of(enums.Role.VERIFIER) if not pod.deleting]
     if requested == "none" or not pods:
         return None
     return isolation.judge(
@@ -248,24 +249,24 @@ def _isolated(observed: Observed) -> dict[Type, State]:
     return {Type.ISOLATION_VERIFIED: State(last.status, last.reason, last.message)}
 
 
-def _ready(observed: Observed, outcome: RunOutcome, role: names.Role) -> State:
-    attempt = observed.status.attempt if role is names.Role.TRAINER else None
+def _ready(observed: Observed, outcome: RunOutcome, role: enums.Role) -> State:
+    attempt = observed.status.attempt if role is enums.Role.TRAINER else None
     pods = [pod for pod in observed.pods_of(role, attempt) if not pod.deleting]
     # A trainer that has done its work starts nothing: the run ends with its Job, moments later.
-    num_ready = sum(pod.ready or (role is names.Role.TRAINER and pod.phase == "Succeeded") for pod in pods)
+    num_ready = sum(pod.ready or (role is enums.Role.TRAINER and pod.phase == "Succeeded") for pod in pods)
     crashing = next((pod for pod in pods if pod.waiting_reason == failure.CRASH_LOOP), None)
     if num_ready >= _needed(observed.job.spec, role) and not outcome.is_over:
-        return _answering(observed) if role is names.Role.COORDINATOR else State("True", "Ready")
-    verdict = isolation_verdict(observed) if role is names.Role.VERIFIER else None
+        return _answering(observed) if role is enums.Role.COORDINATOR else State("True", "Ready")
+    verdict = isolation_verdict(observed) if role is enums.Role.VERIFIER else None
     if verdict is not None and verdict.status == "False":
         return State("False", "IsolationUnverified", verdict.message)
     if crashing is not None:
         return State("False", "CrashLoop", crashing.name)
-    if role is names.Role.TRAINER and _is_restarted(observed.status):
+    if role is enums.Role.TRAINER and _is_restarted(observed.status):
         return State("False", "BackingOff" if outcome.backing_off else "Restarting")
-    if role is names.Role.TRAINER and outcome.backing_off:
+    if role is enums.Role.TRAINER and outcome.backing_off:
         return State("False", "BackingOff")
-    below = role in (names.Role.ROLLOUT, names.Role.VERIFIER) and num_ready > 0
+    below = role in (enums.Role.ROLLOUT, enums.Role.VERIFIER) and num_ready > 0
     return State("False", "BelowMinimum" if below else "Starting")
 
 
@@ -274,9 +275,9 @@ def _is_restarted(status: JobStatus) -> bool:
     return (status.attempt or 0) > attempts.first_of_segment(status)
 
 
-def _needed(spec: JobSpec, role: names.Role) -> int:
+def _needed(spec: JobSpec, role: enums.Role) -> int:
     """Return how many ready pods make a role ready: one rollout or verifier can do a step's work, slowly."""
-    return 1 if role in (names.Role.ROLLOUT, names.Role.VERIFIER) else scheduling.wanted_pods(spec, role)
+    return 1 if role in (enums.Role.ROLLOUT, enums.Role.VERIFIER) else scheduling.wanted_pods(spec, role)
 
 
 def _answering(observed: Observed) -> State:
@@ -307,7 +308,7 @@ def _running(outcome: RunOutcome, accepted: State, ready: Mapping[Type, State], 
 
 
 def _degraded(observed: Observed) -> State:
-    spec, roles = observed.job.spec, (names.Role.ROLLOUT, names.Role.VERIFIER)
+    spec, roles = observed.job.spec, (enums.Role.ROLLOUT, enums.Role.VERIFIER)
     reason = degraded_reason(
         ready={role: sum(pod.ready for pod in observed.pods_of(role)) for role in roles},
         desired={role: scheduling.wanted_pods(spec, role) for role in roles},

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
-from rljob_api import cluster_placement, errors, names, resolve, roles
+from rljob_api import cluster_placement, enums, errors, process_config, resolve
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.base import num_bytes
 from rljob_api.manifest.job import RLJob
@@ -39,7 +39,7 @@ def desired_objects(observed: Observed, settings: JobSettings, served: Set[str] 
         if pinned is None:
             return DesiredObjects(problems=tuple(problems))
         configs = pinned
-    if len(images) < len(names.Role):
+    if len(images) < len(enums.Role):
         return DesiredObjects(problems=tuple(problems))
     inputs = Inputs(job=observed.job, configs=configs, images=images, settings=settings)
 
@@ -58,13 +58,13 @@ def _as_begun(observed: Observed, settings: JobSettings) -> JobSettings:
     return settings if device is None else settings.model_copy(update={"device": device})
 
 
-def _images(observed: Observed, settings: JobSettings) -> dict[names.Role, str]:
+def _images(observed: Observed, settings: JobSettings) -> dict[enums.Role, str]:
     spec = observed.job.spec
     pods = {
-        names.Role.COORDINATOR: spec.coordinator.pod,
-        names.Role.ROLLOUT: spec.rollout.pod,
-        names.Role.VERIFIER: spec.verifier.pod,
-        names.Role.TRAINER: spec.trainer.pod,
+        enums.Role.COORDINATOR: spec.coordinator.pod,
+        enums.Role.ROLLOUT: spec.rollout.pod,
+        enums.Role.VERIFIER: spec.verifier.pod,
+        enums.Role.TRAINER: spec.trainer.pod,
     }
     from_manifest = {role: pod.image for role, pod in pods.items() if pod.image}
     return pinning.images(
@@ -72,14 +72,14 @@ def _images(observed: Observed, settings: JobSettings) -> dict[names.Role, str]:
     )
 
 
-def _without_image(images: Mapping[names.Role, str]) -> Iterable[str]:
-    for role in names.Role:
+def _without_image(images: Mapping[enums.Role, str]) -> Iterable[str]:
+    for role in enums.Role:
         if role not in images:
             remedy = f"set spec.{role}.pod.image, or jobs.images.{role} in the operator's settings"
             yield f"no image for {role} pods: {remedy}"
 
 
-def _certificates(job: RLJob, settings: JobSettings) -> roles.TlsConfig | None:
+def _certificates(job: RLJob, settings: JobSettings) -> process_config.TlsConfig | None:
     return cluster_placement.tls_files(settings.trust_domain) if job.spec.security.tls == "operator" else None
 
 
@@ -92,7 +92,7 @@ def _verifier_cores(job: RLJob) -> int:
 def _is_due(observed: Observed, manifest: Manifest) -> bool:
     """Return whether an object may exist now: a trainer's budget protects a run, not its start or its end."""
     ref = ref_of(manifest)
-    of_trainer = ref == Ref("PodDisruptionBudget", f"{observed.job.metadata.name}-{names.Role.TRAINER}")
+    of_trainer = ref == Ref("PodDisruptionBudget", f"{observed.job.metadata.name}-{enums.Role.TRAINER}")
     return not of_trainer or conditions.statuses(observed.status.conditions).get(Type.RUNNING) == "True"
 
 

@@ -7,7 +7,7 @@ import datetime
 import uuid
 from collections.abc import Iterator, Mapping
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import AttemptStatus, Condition, JobStatus
@@ -73,7 +73,7 @@ def _of_attempt(attempt: AttemptStatus) -> EventDraft:
 
 
 def _rollouts(status: JobStatus) -> int:
-    return next((role.desired for role in status.roles if role.name == names.Role.ROLLOUT), 0)
+    return next((role.desired for role in status.roles if role.name == enums.Role.ROLLOUT), 0)
 
 
 def body(job: RLJob, draft: EventDraft, *, instance: str, now: float) -> dict[str, object]:

@@ -11,7 +11,7 @@ History is written before it is acted on: the status comes first among the actio
 import dataclasses
 from collections.abc import Iterable, Set
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.job import OUR_OPERATOR
 from rljob_api.manifest.status import ImageStatus, JobStatus, LayerStatus, RoleStatus, RolloutStatus
@@ -149,7 +149,7 @@ def _run(observed: Observed, desired: DesiredObjects, *, now: float) -> Plan:
     if refusing is not None:
         message = f"{refusing.name} refuses its configuration, exit code {refusing.last_exit_code}"
         return _fail(observed, status, attempts.CONFIGURATION_ERROR, message, now=now)
-    if observed.report is not None and observed.report.run.phase is names.Phase.FAILED:
+    if observed.report is not None and observed.report.run.phase is enums.Phase.FAILED:
         return _fail(observed, status, attempts.CONFIGURATION_ERROR, observed.report.run.failure, now=now)
     step = trainer.next_step(observed, status, now=now)
     if step.complete or step.failed:
@@ -263,7 +263,7 @@ def _apply(observed: Observed, manifest: Manifest, desired: Set[Ref], *, now: fl
     if child is None:
         yield Apply(manifest=manifest, needs=_guards(manifest, desired) if ref.kind in POD_MAKERS else ())
         return
-    if child.role is names.Role.ROLLOUT:
+    if child.role is enums.Role.ROLLOUT:
         smaller = scale_down.plan_scale_down(
             observed, num_set=child.wanted_replicas, num_wanted=autoscaling.effective_replicas(observed.job.spec)
         )
@@ -273,7 +273,7 @@ def _apply(observed: Observed, manifest: Manifest, desired: Set[Ref], *, now: fl
     if child.deleting:
         return
     if not pinning.may_become(child, manifest):
-        if not child.wanted_replicas and not observed.pods_of(names.Role.COORDINATOR):
+        if not child.wanted_replicas and not observed.pods_of(enums.Role.COORDINATOR):
             # Recreated in the next pass. The claims that it made stay: they belong to no one.
             yield Delete(ref=child.ref, uid=child.uid)
             return
@@ -302,19 +302,19 @@ def _placed(observed: Observed, status: JobStatus) -> JobStatus:
 def _shown(observed: Observed, status: JobStatus, *, now: float) -> JobStatus:
     """Return the status with the pods by role."""
     rows, active = [], not observed.job.spec.suspend
-    for role in names.Role:
+    for role in enums.Role:
         pods = observed.pods_of(role)
         desired = scheduling.wanted_pods(observed.job.spec, role) if active else 0
         restarts = sum(pod.restarts for pod in pods)
         rows.append(
             RoleStatus(name=str(role), desired=desired, ready=sum(pod.ready for pod in pods), restarts=restarts)
         )
-    rollout = next(row for row in rows if row.name == names.Role.ROLLOUT)
+    rollout = next(row for row in rows if row.name == enums.Role.ROLLOUT)
     status = reporting.with_scaling(status, observed.status, to=rollout.desired, now=now)
     shown = RolloutStatus.model_validate(
         {
-            "replicas": len(observed.pods_of(names.Role.ROLLOUT)),
-            "selector": f"rljob.dev/uid={observed.job.metadata.uid},rljob.dev/role={names.Role.ROLLOUT}",
+            "replicas": len(observed.pods_of(enums.Role.ROLLOUT)),
+            "selector": f"rljob.dev/uid={observed.job.metadata.uid},rljob.dev/role={enums.Role.ROLLOUT}",
             "ready": f"{rollout.ready}/{rollout.desired}",
             "onLatest": reporting.on_latest(observed.status, observed.report),
         }

@@ -7,7 +7,7 @@ is a hint to the ReplicaSet controller; that no accepted trajectory is lost is t
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_operator.kube.projection import DELETION_COST
 from rljob_operator.model import POD, Annotate, Observed, Pod, Ref
 
@@ -47,7 +47,7 @@ class ScaleDown:
 
 def plan_scale_down(observed: Observed, *, num_set: int, num_wanted: int) -> ScaleDown:
     """Return what to do before the rollouts' count goes from `num_set` to `num_wanted`."""
-    pods = [pod for pod in observed.pods_of(names.Role.ROLLOUT) if not pod.deleting and not pod.is_terminal]
+    pods = [pod for pod in observed.pods_of(enums.Role.ROLLOUT) if not pod.deleting and not pod.is_terminal]
     chosen = set(scale_down_candidates([_candidate(observed, pod) for pod in pods], num_wanted=num_wanted))
     if num_wanted >= num_set:
         chosen = set()

@@ -5,7 +5,7 @@
 import math
 from collections.abc import Mapping
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.base import Decimal
 from rljob_api.manifest.status import (
@@ -143,8 +143,8 @@ def _trajectories(run: types.RunStatus) -> TrajectoriesStatus:
         "stale": run.trajectories.get("stale", 0),
         "infraFailed": run.trajectories.get("infra_failure", 0),
         "filtered": run.trajectories.get("filtered", 0),
-        "tooLong": run.left_out.get(names.DropReason.TOO_LONG, 0),
-        "invalidRecord": run.left_out.get(names.DropReason.INVALID_RECORD, 0),
+        "tooLong": run.left_out.get(enums.DropReason.TOO_LONG, 0),
+        "invalidRecord": run.left_out.get(enums.DropReason.INVALID_RECORD, 0),
         "dumpFailures": run.dump_failures,
     }
     return TrajectoriesStatus.model_validate(counts)

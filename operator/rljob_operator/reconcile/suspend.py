@@ -9,7 +9,7 @@ import dataclasses
 import enum
 from collections.abc import Collection, Sequence, Set
 
-from rljob_api import lifecycle, names
+from rljob_api import enums, lifecycle
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.status import JobStatus
@@ -67,9 +67,9 @@ _ONLY_WHILE_RUNNING = frozenset({"PodDisruptionBudget", "HorizontalPodAutoscaler
 # What a manifest can cease to ask for while its job lives.
 _ONLY_WHILE_WANTED = _ONLY_WHILE_RUNNING | {"NetworkPolicy", "PodMonitor"}
 _ORDER = {
-    SuspendStage.TRAINER_AND_ROLLOUTS: (names.Role.TRAINER, names.Role.ROLLOUT),
-    SuspendStage.VERIFIERS: (names.Role.VERIFIER,),
-    SuspendStage.COORDINATOR: (names.Role.COORDINATOR,),
+    SuspendStage.TRAINER_AND_ROLLOUTS: (enums.Role.TRAINER, enums.Role.ROLLOUT),
+    SuspendStage.VERIFIERS: (enums.Role.VERIFIER,),
+    SuspendStage.COORDINATOR: (enums.Role.COORDINATOR,),
 }
 
 
@@ -79,17 +79,17 @@ def pods_left(observed: Observed, *, now: float) -> PodsLeft:
     Pods on nodes that do not answer are deleted by force and hold nothing up.
     """
     live_pods = [pod for pod in observed.pods if not failure.is_lost(pod, now=now)]
-    count = {role: sum(pod.role is role for pod in live_pods) for role in names.Role}
+    count = {role: sum(pod.role is role for pod in live_pods) for role in enums.Role}
     for child in observed.children.values():
-        if child.role is names.Role.TRAINER and child.attempt:
+        if child.role is enums.Role.TRAINER and child.attempt:
             count[child.role] += 1
         elif child.role is not None:
             count[child.role] += child.wanted_replicas
     return PodsLeft(
-        trainer=count[names.Role.TRAINER],
-        rollout=count[names.Role.ROLLOUT],
-        verifier=count[names.Role.VERIFIER],
-        coordinator=count[names.Role.COORDINATOR],
+        trainer=count[enums.Role.TRAINER],
+        rollout=count[enums.Role.ROLLOUT],
+        verifier=count[enums.Role.VERIFIER],
+        coordinator=count[enums.Role.COORDINATOR],
     )
 
 
@@ -121,7 +121,7 @@ def _deletions(observed: Observed, kinds: Set[str]) -> list[Delete]:
     ]
 
 
-def _stop_role(observed: Observed, role: names.Role) -> list[Action]:
+def _stop_role(observed: Observed, role: enums.Role) -> list[Action]:
     children = sorted(
         (child for child in observed.children.values() if child.role is role), key=lambda child: child.ref
     )
@@ -157,36 +157,36 @@ def cleanup(observed: Observed, *, succeeded: bool, now: float) -> Plan:
     if lifecycle.is_over(ends, now):
         rljob = Ref(RLJOB, observed.job.metadata.name)
         return Plan(actions=(Delete(ref=rljob, uid=observed.job.metadata.uid),), irrevocable=True)
-    cleanups = [_clean(observed, role, succeeded=succeeded, completed=completed or now, now=now) for role in names.Role]
+    cleanups = [_clean(observed, role, succeeded=succeeded, completed=completed or now, now=now) for role in enums.Role]
     actions = (*_budgets(observed), *(action for part in cleanups for action in part.actions))
     return Plan(actions=actions, again_at=earliest(ends, *(part.again_at for part in cleanups)))
 
 
-def _clean(observed: Observed, role: names.Role, *, succeeded: bool, completed: float, now: float) -> _Kept:
+def _clean(observed: Observed, role: enums.Role, *, succeeded: bool, completed: float, now: float) -> _Kept:
     if _policy(observed.job.spec, role, succeeded=succeeded) == "Delete":
         return _Kept(actions=_delete_role(observed, role))
-    if role is names.Role.TRAINER:
+    if role is enums.Role.TRAINER:
         # What has ended is kept for its logs; what still runs holds a GPU for no one.
         running = [pod for pod in observed.pods_of(role) if not pod.is_terminal and not pod.deleting]
         return _Kept(actions=[Delete(ref=Ref(POD, pod.name), uid=pod.uid) for pod in running])
-    if role is names.Role.COORDINATOR:
+    if role is enums.Role.COORDINATOR:
         return _Kept(actions=[])
     if now >= completed + _KEPT_S:
         return _Kept(actions=_stop_role(observed, role))
     return _Kept(actions=[], again_at=completed + _KEPT_S if _stop_role(observed, role) else None)
 
 
-def _policy(spec: JobSpec, role: names.Role, *, succeeded: bool) -> str:
+def _policy(spec: JobSpec, role: enums.Role, *, succeeded: bool) -> str:
     policy = spec.cleanup_policy.on_success if succeeded else spec.cleanup_policy.on_failure
     return {
-        names.Role.COORDINATOR: policy.coordinator,
-        names.Role.ROLLOUT: policy.rollout,
-        names.Role.VERIFIER: policy.verifier,
-        names.Role.TRAINER: policy.trainer,
+        enums.Role.COORDINATOR: policy.coordinator,
+        enums.Role.ROLLOUT: policy.rollout,
+        enums.Role.VERIFIER: policy.verifier,
+        enums.Role.TRAINER: policy.trainer,
     }[role]
 
 
-def _delete_role(observed: Observed, role: names.Role) -> list[Action]:
+def _delete_role(observed: Observed, role: enums.Role) -> list[Action]:
     refs: Sequence[Ref] = sorted(
         child.ref
         for child in observed.children.values()

@@ -7,7 +7,7 @@ no record --> started(n) --> Job n made --> uid recorded --> ended: complete, or
 
 import dataclasses
 
-from rljob_api import lifecycle, names
+from rljob_api import enums, lifecycle
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.status import AttemptStatus, JobStatus, RestartsStatus
 from rljob_operator.model import POD, Child, Delete, Observed, Pod, Ref
@@ -67,7 +67,7 @@ def _go_on(
         status = attempts.with_record(status, record)
     if job.ended == "Complete":
         return _succeeded(observed, status, record, now=now)
-    pods, policy = observed.pods_of(names.Role.TRAINER, record.number), observed.job.spec.failure_policy
+    pods, policy = observed.pods_of(enums.Role.TRAINER, record.number), observed.job.spec.failure_policy
     # That it made no step is known of a run that is heard of, and of no other.
     fruitless = attempts.num_fruitless(status, step=status.step) if observed.hears is not None else 0
     if job.ended == "Failed" or attempts.first_failed(pods) is not None:
@@ -83,8 +83,8 @@ def _go_on(
 
 
 def _succeeded(observed: Observed, status: JobStatus, record: AttemptStatus, *, now: float) -> TrainerStep:
-    ended_at = max((pod.finished_at for pod in observed.pods_of(names.Role.TRAINER, record.number)), default=0.0)
-    says_finished = observed.report is not None and observed.report.run.phase is names.Phase.FINISHED
+    ended_at = max((pod.finished_at for pod in observed.pods_of(enums.Role.TRAINER, record.number)), default=0.0)
+    says_finished = observed.report is not None and observed.report.run.phase is enums.Phase.FINISHED
     if not says_finished and not _is_unheard(observed, since=ended_at, now=now):
         return TrainerStep(status=status, again_at=now + _LOOK_AGAIN_S)
     ending = attempts.Ending(
@@ -107,12 +107,12 @@ def _is_unheard(observed: Observed, *, since: float, now: float) -> bool:
     if observed.silent_since is not None:
         return now >= observed.silent_since + deadlines.ASK_S
     heard = observed.report is not None and observed.report.read_at >= since + deadlines.ASK_S
-    return heard or not observed.pods_of(names.Role.COORDINATOR)
+    return heard or not observed.pods_of(enums.Role.COORDINATOR)
 
 
 def _alive(observed: Observed, *, now: float) -> list[Pod]:
     """Return the trainer's pods that are waited for before another attempt begins: not those on a lost node."""
-    pods = observed.pods_of(names.Role.TRAINER)
+    pods = observed.pods_of(enums.Role.TRAINER)
     return [pod for pod in pods if not pod.is_terminal and not failure.is_lost(pod, now=now)]
 
 
@@ -150,7 +150,7 @@ def _held_jobs(observed: Observed, *, now: float) -> tuple[Delete, ...]:
     """Return the deletions of Jobs that hold a lost pod: by its finalizer it stays until it has failed, which no one
     on its node will say.
     """
-    lost = {pod.attempt for pod in observed.pods_of(names.Role.TRAINER) if failure.is_lost(pod, now=now)}
+    lost = {pod.attempt for pod in observed.pods_of(enums.Role.TRAINER) if failure.is_lost(pod, now=now)}
     jobs = sorted(observed.trainer_jobs().items())
     return tuple(Delete(ref=job.ref, uid=job.uid) for attempt, job in jobs if attempt in lost and not job.deleting)
 

@@ -6,7 +6,7 @@ writes no replica count itself.
 
 from collections.abc import Set
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.rollout import AutoscalingSpec
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name, first_config, labels, metadata
@@ -63,7 +63,7 @@ def _horizontal(inputs: Inputs, autoscaling: AutoscalingSpec) -> Manifest:
 
 def _scaled_object(inputs: Inputs, autoscaling: AutoscalingSpec) -> Manifest:
     """Read the coordinator's own metrics: no Prometheus is needed."""
-    role, job = names.Role.COORDINATOR, inputs.job.metadata
+    role, job = enums.Role.COORDINATOR, inputs.job.metadata
     host = f"{child_name(inputs, role)}.{job.namespace}.svc"
     trigger = {
         "type": "metrics-api",
@@ -75,7 +75,7 @@ def _scaled_object(inputs: Inputs, autoscaling: AutoscalingSpec) -> Manifest:
             "targetValue": TARGET,
         },
     }
-    hpa_config = {"name": child_name(inputs, names.Role.ROLLOUT), "behavior": _behavior(autoscaling)}
+    hpa_config = {"name": child_name(inputs, enums.Role.ROLLOUT), "behavior": _behavior(autoscaling)}
     spec: Manifest = {
         "scaleTargetRef": _target(inputs),
         "minReplicaCount": autoscaling.min_replicas,
@@ -112,7 +112,7 @@ def _behavior(autoscaling: AutoscalingSpec) -> Manifest:
 
 
 def _object(inputs: Inputs, api_version: str, kind: str, spec: Manifest) -> Manifest:
-    role = names.Role.ROLLOUT
+    role = enums.Role.ROLLOUT
     return {
         "apiVersion": api_version,
         "kind": kind,

@@ -2,7 +2,7 @@
 
 from collections.abc import Set
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.resources import autoscaling, config, network, services
 from rljob_operator.resources import workloads as coordinator
 from rljob_operator.resources import workloads as deployments
@@ -16,13 +16,13 @@ def foundation(inputs: Inputs, *, served: Set[str] = frozenset()) -> list[Manife
 
     `served`: API groups that may be used.
     """
-    policies = [network.network_policy(inputs, role) for role in names.Role]
-    created_accounts = [role for role in names.Role if pod_of(inputs, role).service_account_name is None]
+    policies = [network.network_policy(inputs, role) for role in enums.Role]
+    created_accounts = [role for role in enums.Role if pod_of(inputs, role).service_account_name is None]
     return [
         *(policies if inputs.job.spec.security.network_policy else []),
         *(services.service_account(inputs, role) for role in created_accounts),
         config.config_map(inputs),
-        *(services.service(inputs, role) for role in names.Role),
+        *(services.service(inputs, role) for role in enums.Role),
         *([services.pod_monitor(inputs)] if services.wants_pod_monitor(inputs.job.spec, served) else []),
     ]
 

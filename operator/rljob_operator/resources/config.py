@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest import base
 from rljob_api.manifest.job import LIVE
 from rljob_operator.resources.inputs import Inputs, Manifest, first_config, job_labels, metadata
@@ -18,7 +18,7 @@ from rljob_operator.resources.inputs import Inputs, Manifest, first_config, job_
 def config_map(inputs: Inputs) -> Manifest:
     """Return `<job>-config`: `<role>.json` per role (replicas share one) and `images.json`."""
     name = f"{inputs.job.metadata.name}-config"
-    data = {f"{role}.json": first_config(inputs, role).model_dump_json(indent=1) for role in names.Role}
+    data = {f"{role}.json": first_config(inputs, role).model_dump_json(indent=1) for role in enums.Role}
     images = {str(role): image for role, image in sorted(inputs.images.items())}
     return {
         "apiVersion": "v1",
@@ -34,10 +34,10 @@ _NOT_IN_TEMPLATES = (*LIVE, "managedBy", "verifier.replicas")
 _LENGTH = 16
 
 
-def template_hash(inputs: Inputs, role: names.Role) -> str:
+def template_hash(inputs: Inputs, role: enums.Role) -> str:
     """Return 16 hexadecimal digits of the role's own inputs; other roles' pods do not count."""
     spec = base.written(inputs.job.spec)
-    others = (f"{other}.pod" for other in names.Role if other is not role)
+    others = (f"{other}.pod" for other in enums.Role if other is not role)
     for path in (*_NOT_IN_TEMPLATES, *others):
         _drop(spec, path.split("."))
     parts = {

@@ -4,7 +4,7 @@ import copy
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-from rljob_api import devices, names, roles
+from rljob_api import devices, enums, process_config
 from rljob_api.manifest.base import num_bytes
 from rljob_api.manifest.verifier import runtime_class
 from rljob_operator.resources import storage
@@ -87,7 +87,7 @@ class RoleContainerSpec:
     first: Sequence[Manifest] = ()
 
 
-def container(inputs: Inputs, role: names.Role, role_spec: RoleContainerSpec) -> Manifest:
+def container(inputs: Inputs, role: enums.Role, role_spec: RoleContainerSpec) -> Manifest:
     """Return the container `rljob`; the user's env and mounts win over ours but for RLJOB_* and our folders."""
     pod, config = pod_of(inputs, role), first_config(inputs, role)
     user = pod.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -112,26 +112,26 @@ def container(inputs: Inputs, role: names.Role, role_spec: RoleContainerSpec) ->
     return {**result, "envFrom": env_from} if env_from else result
 
 
-def ports(config: roles.ProcessConfig) -> list[Manifest]:
+def ports(config: process_config.ProcessConfig) -> list[Manifest]:
     """Return the named ports that a role listens on."""
     listened = {"health": config.health_port}
-    if isinstance(config, roles.CoordinatorConfig):
+    if isinstance(config, process_config.CoordinatorConfig):
         listened |= {"control": config.control_port, "store": config.store_port}
-    if isinstance(config, roles.VerifierConfig):
+    if isinstance(config, process_config.VerifierConfig):
         listened["verify"] = config.port
-    if isinstance(config, roles.TrainerConfig):
+    if isinstance(config, process_config.TrainerConfig):
         listened["rendezvous"] = config.rendezvous_port
     return [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in listened.items()]
 
 
-def _defaults(config: roles.ProcessConfig) -> list[Manifest]:
+def _defaults(config: process_config.ProcessConfig) -> list[Manifest]:
     variables = {
         "HOME": storage.SCRATCH_DIR,
         "TMPDIR": storage.SCRATCH_DIR,
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    if config.role in (names.Role.ROLLOUT, names.Role.TRAINER):
+    if config.role in (enums.Role.ROLLOUT, enums.Role.TRAINER):
         variables["HF_HOME"] = f"{storage.CACHE_DIR}/hub"
     return [{"name": name, "value": value} for name, value in variables.items()]
 
@@ -152,13 +152,13 @@ _VERIFIER_DISK = "2Gi"
 # What a role asks for where its manifest says nothing: enough to begin, and so small that a job of every role fits a
 # machine of two cores. A namespace with a quota of cpu or memory refuses pods that ask for nothing.
 _REQUESTS = {
-    names.Role.COORDINATOR: {"cpu": "100m", "memory": "256Mi"},
-    names.Role.ROLLOUT: {"cpu": "250m", "memory": "1Gi"},
-    names.Role.TRAINER: {"cpu": "250m", "memory": "1Gi"},
+    enums.Role.COORDINATOR: {"cpu": "100m", "memory": "256Mi"},
+    enums.Role.ROLLOUT: {"cpu": "250m", "memory": "1Gi"},
+    enums.Role.TRAINER: {"cpu": "250m", "memory": "1Gi"},
 }
 
 
-def requested_resources(inputs: Inputs, role: names.Role) -> Manifest:
+def requested_resources(inputs: Inputs, role: enums.Role) -> Manifest:
     """Return the manifest's resources; of cpu and memory, where it names neither a request nor a limit, the role's own;
     of GPUs, where it asks for none on a job for them, those that the role's processes use.
 
@@ -188,7 +188,7 @@ def verifier_resources(inputs: Inputs) -> Manifest:
 
 
 PREFLIGHT = "preflight"
-_VERIFIER = names.Role.VERIFIER
+_VERIFIER = enums.Role.VERIFIER
 _SANDBOX = ("landlock", "seccomp", "confined")
 _POSTURE = ("no_new_privileges", "capabilities", "read_only_root", "no_token")
 

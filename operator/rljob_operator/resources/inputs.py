@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from rljob_api import devices, names, roles
+from rljob_api import devices, enums, process_config
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.pod import PodSpec
 from rljob_api.resolve import ResolvedJob
@@ -22,29 +22,29 @@ class Inputs:
 
     job: RLJob
     configs: ResolvedJob
-    images: Mapping[names.Role, str]
+    images: Mapping[enums.Role, str]
     settings: JobSettings = dataclasses.field(default_factory=JobSettings)
-    templates: Mapping[names.Role, Mapping[str, object]] = dataclasses.field(default_factory=dict)
+    templates: Mapping[enums.Role, Mapping[str, object]] = dataclasses.field(default_factory=dict)
 
 
-def child_name(inputs: Inputs, role: names.Role, attempt: int | None = None) -> str:
+def child_name(inputs: Inputs, role: enums.Role, attempt: int | None = None) -> str:
     """Return `<job>-<role>`, with the attempt behind it for a trainer Job."""
     return named(inputs.job.metadata.name, role, attempt)
 
 
-def named(job: str, role: names.Role, attempt: int | None = None) -> str:
+def named(job: str, role: enums.Role, attempt: int | None = None) -> str:
     """Return the name that `child_name` gives, for a job of which only the name is known."""
     return f"{job}-{role}" if attempt is None else f"{job}-{role}-{attempt}"
 
 
-def first_config(inputs: Inputs, role: names.Role) -> roles.ProcessConfig:
+def first_config(inputs: Inputs, role: enums.Role) -> process_config.ProcessConfig:
     """Return the config that all pods of a role share."""
     configs = inputs.configs
     return {
-        names.Role.COORDINATOR: configs.coordinator,
-        names.Role.ROLLOUT: configs.rollouts[0],
-        names.Role.VERIFIER: configs.verifiers[0],
-        names.Role.TRAINER: configs.trainer,
+        enums.Role.COORDINATOR: configs.coordinator,
+        enums.Role.ROLLOUT: configs.rollouts[0],
+        enums.Role.VERIFIER: configs.verifiers[0],
+        enums.Role.TRAINER: configs.trainer,
     }[role]
 
 
@@ -53,23 +53,23 @@ def device_of(inputs: Inputs) -> devices.Device:
     return inputs.configs.trainer.device
 
 
-def pod_of(inputs: Inputs, role: names.Role) -> PodSpec:
+def pod_of(inputs: Inputs, role: enums.Role) -> PodSpec:
     """Return the pod settings that a manifest gives a role."""
     spec = inputs.job.spec
     return {
-        names.Role.COORDINATOR: spec.coordinator.pod,
-        names.Role.ROLLOUT: spec.rollout.pod,
-        names.Role.VERIFIER: spec.verifier.pod,
-        names.Role.TRAINER: spec.trainer.pod,
+        enums.Role.COORDINATOR: spec.coordinator.pod,
+        enums.Role.ROLLOUT: spec.rollout.pod,
+        enums.Role.VERIFIER: spec.verifier.pod,
+        enums.Role.TRAINER: spec.trainer.pod,
     }[role]
 
 
-def selector(inputs: Inputs, role: names.Role) -> dict[str, str]:
+def selector(inputs: Inputs, role: enums.Role) -> dict[str, str]:
     """Return the labels by which pods of a role are found; the uid keeps jobs of one namespace apart."""
     return {"rljob.dev/uid": inputs.job.metadata.uid, "rljob.dev/role": str(role)}
 
 
-def labels(inputs: Inputs, role: names.Role) -> dict[str, str]:
+def labels(inputs: Inputs, role: enums.Role) -> dict[str, str]:
     """Return the labels of a role's child."""
     return {**job_labels(inputs.job), "app.kubernetes.io/component": str(role), **selector(inputs, role)}
 

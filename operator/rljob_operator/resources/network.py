@@ -5,7 +5,7 @@ Peers are selected by the job's uid, so that two jobs of a namespace cannot reac
 
 from collections.abc import Mapping, Sequence
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.resources import container
 from rljob_operator.resources.inputs import (
     MANAGED_BY,
@@ -19,13 +19,13 @@ from rljob_operator.resources.inputs import (
 )
 from rljob_operator.settings import IDENTITY_ADDRESSES, SCRAPERS, Egress, JobSettings
 
-_C, _R, _V, _T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
-CALLERS: Mapping[names.Role, Sequence[names.Role]] = {_C: (_R, _T), _R: (_R,), _T: (_T,), _V: (_R,)}
-CALLED: Mapping[names.Role, Sequence[names.Role]] = {_C: (), _R: (_C, _V, _R), _T: (_C, _T), _V: ()}
+_C, _R, _V, _T = enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.TRAINER
+CALLERS: Mapping[enums.Role, Sequence[enums.Role]] = {_C: (_R, _T), _R: (_R,), _T: (_T,), _V: (_R,)}
+CALLED: Mapping[enums.Role, Sequence[enums.Role]] = {_C: (), _R: (_C, _V, _R), _T: (_C, _T), _V: ()}
 _DNS_PORTS: Sequence[Manifest] = ({"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53})
 
 
-def network_policy(inputs: Inputs, role: names.Role) -> Manifest:
+def network_policy(inputs: Inputs, role: enums.Role) -> Manifest:
     """Return a role's policy. The verifier reaches nothing at all, not even DNS."""
     egress: list[Manifest] = []
     if role is not _V:
@@ -47,7 +47,7 @@ def network_policy(inputs: Inputs, role: names.Role) -> Manifest:
     }
 
 
-def _ingress(inputs: Inputs, role: names.Role) -> list[Manifest]:
+def _ingress(inputs: Inputs, role: enums.Role) -> list[Manifest]:
     rules: list[Manifest] = [_called_by_peers(inputs, role)]
     settings, config = inputs.settings, first_config(inputs, role)
     # A kubelet's probes come from its node and need no rule. Without labels a selector matches every namespace.
@@ -66,7 +66,7 @@ def _ingress(inputs: Inputs, role: names.Role) -> list[Manifest]:
     return rules
 
 
-def _called_by_peers(inputs: Inputs, role: names.Role) -> Manifest:
+def _called_by_peers(inputs: Inputs, role: enums.Role) -> Manifest:
     """Return the rule for peers: all ports among trainers, whose collectives choose theirs; else the gRPC ports."""
     rule: Manifest = {"from": _peers(inputs, CALLERS[role])}
     ports = [port for port in container.ports(first_config(inputs, role)) if port["name"] != "health"]
@@ -89,5 +89,5 @@ def _tcp(port: object) -> Manifest:
     return {"protocol": "TCP", "port": port}
 
 
-def _peers(inputs: Inputs, roles: Sequence[names.Role]) -> list[Manifest]:
+def _peers(inputs: Inputs, roles: Sequence[enums.Role]) -> list[Manifest]:
     return [{"podSelector": {"matchLabels": selector(inputs, role)}} for role in roles]

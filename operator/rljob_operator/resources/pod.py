@@ -4,7 +4,7 @@ import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest.verifier import runtime_class
 from rljob_operator.resources import config, container, storage
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name, first_config, labels, pod_of, selector
@@ -22,7 +22,7 @@ def claim_affinity(inputs: Inputs) -> Manifest | None:
     without a claim or with ReadWriteMany.
     """
     storage = inputs.job.spec.storage
-    term = {"topologyKey": SAME_NODE, "labelSelector": {"matchLabels": selector(inputs, names.Role.COORDINATOR)}}
+    term = {"topologyKey": SAME_NODE, "labelSelector": {"matchLabels": selector(inputs, enums.Role.COORDINATOR)}}
     if "ReadWriteMany" in storage.access_modes:
         return None
     if storage.claim_name:
@@ -62,7 +62,7 @@ _COPIED = ("nodeSelector", "affinity", "priorityClassName", "runtimeClassName", 
 
 def pod_template(
     inputs: Inputs,
-    role: names.Role,
+    role: enums.Role,
     role_spec: container.RoleContainerSpec,
     *,
     own_labels: Mapping[str, str] | None = None,
@@ -81,7 +81,7 @@ def pod_template(
 
 
 def _spec(
-    inputs: Inputs, role: names.Role, role_spec: container.RoleContainerSpec, below: Mapping[str, object]
+    inputs: Inputs, role: enums.Role, role_spec: container.RoleContainerSpec, below: Mapping[str, object]
 ) -> Manifest:
     pod = pod_of(inputs, role)
     user = pod.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -108,17 +108,17 @@ def _spec(
         "topologySpreadConstraints": _spread(inputs, role, user["topologySpreadConstraints"]),
     }
     copied = {key: user[key] for key in _COPIED if user.get(key)}
-    if role is names.Role.VERIFIER and (name := runtime_class(inputs.job.spec.verifier.isolation)):
+    if role is enums.Role.VERIFIER and (name := runtime_class(inputs.job.spec.verifier.isolation)):
         copied["runtimeClassName"] = name
     if role_spec.affinity:
         copied["affinity"] = merge_affinity(role_spec.affinity, user.get("affinity") or _section(below, "affinity"))
     return {**spec, **copied, **{key: value for key, value in lists.items() if value}}
 
 
-def _common_volumes(inputs: Inputs, role: names.Role) -> list[Manifest]:
+def _common_volumes(inputs: Inputs, role: enums.Role) -> list[Manifest]:
     """Config (the role's own file only), scratch, certificates; whole folders, because subPath mounts never update."""
     config = {"name": f"{inputs.job.metadata.name}-config", "items": [{"key": f"{role}.json", "path": f"{role}.json"}]}
-    scratch = VERIFIER_SCRATCH_SIZE if role is names.Role.VERIFIER else SCRATCH_SIZE
+    scratch = VERIFIER_SCRATCH_SIZE if role is enums.Role.VERIFIER else SCRATCH_SIZE
     volumes: list[Manifest] = [
         {"name": "rljob-config", "configMap": config},
         {"name": "rljob-scratch", "emptyDir": {"sizeLimit": scratch}},
@@ -132,7 +132,7 @@ def _common_volumes(inputs: Inputs, role: names.Role) -> list[Manifest]:
     return volumes
 
 
-def _common_mounts(inputs: Inputs, role: names.Role) -> list[Manifest]:
+def _common_mounts(inputs: Inputs, role: enums.Role) -> list[Manifest]:
     mounts: list[Manifest] = [
         {"name": "rljob-config", "mountPath": storage.CONFIG_DIR, "readOnly": True},
         {"name": "rljob-scratch", "mountPath": storage.SCRATCH_DIR},
@@ -144,11 +144,11 @@ def _common_mounts(inputs: Inputs, role: names.Role) -> list[Manifest]:
     return mounts
 
 
-def _code_map(inputs: Inputs, role: names.Role) -> str:
+def _code_map(inputs: Inputs, role: enums.Role) -> str:
     """Return the ConfigMap of the user's file for a role that runs it, "" for one that does not."""
     code = inputs.job.spec.workflow.code
     grades = any(reward.user_code for reward in inputs.configs.verifiers[0].rewards)
-    runs = role is names.Role.ROLLOUT or (role is names.Role.VERIFIER and grades)
+    runs = role is enums.Role.ROLLOUT or (role is enums.Role.VERIFIER and grades)
     return (code.config_map or "") if code is not None and runs else ""
 
 
@@ -156,7 +156,7 @@ def _pull_secrets(inputs: Inputs) -> list[Manifest]:
     return [{"name": name} for name in inputs.settings.image_pull_secrets]
 
 
-def _scraped(inputs: Inputs, role: names.Role) -> Mapping[str, str]:
+def _scraped(inputs: Inputs, role: enums.Role) -> Mapping[str, str]:
     """Return annotations for clusters whose Prometheus finds pods by them."""
     if not inputs.settings.scrape_annotations:
         return {}
@@ -164,7 +164,7 @@ def _scraped(inputs: Inputs, role: names.Role) -> Mapping[str, str]:
     return {f"{prefix}/scrape": "true", f"{prefix}/port": port, f"{prefix}/path": "/metrics"}
 
 
-def _spread(inputs: Inputs, role: names.Role, constraints: Sequence[Manifest]) -> list[Manifest]:
+def _spread(inputs: Inputs, role: enums.Role, constraints: Sequence[Manifest]) -> list[Manifest]:
     return [{**each, "labelSelector": {"matchLabels": selector(inputs, role)}} for each in constraints]
 
 

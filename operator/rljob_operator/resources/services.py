@@ -2,7 +2,7 @@
 
 from collections.abc import Set
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest.job import JobSpec
 from rljob_operator.resources import container
 from rljob_operator.resources.inputs import (
@@ -17,13 +17,13 @@ from rljob_operator.resources.inputs import (
 )
 
 
-def service(inputs: Inputs, role: names.Role) -> Manifest:
+def service(inputs: Inputs, role: enums.Role) -> Manifest:
     """Return the Service `<job>-<role>`.
 
     A trainer's and a coordinator's pods are found before they are ready: a rendezvous must not wait for readiness.
     Headless for verifiers too, so that a client sees every pod and spreads its calls itself.
     """
-    early = role in (names.Role.TRAINER, names.Role.COORDINATOR)
+    early = role in (enums.Role.TRAINER, enums.Role.COORDINATOR)
     ports = container.ports(first_config(inputs, role))
     return {
         "apiVersion": "v1",
@@ -41,7 +41,7 @@ def service(inputs: Inputs, role: names.Role) -> Manifest:
     }
 
 
-def service_account(inputs: Inputs, role: names.Role) -> Manifest:
+def service_account(inputs: Inputs, role: enums.Role) -> Manifest:
     """Return the account that a role's pods run as unless the user names one."""
     return {
         "apiVersion": "v1",

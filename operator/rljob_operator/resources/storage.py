@@ -3,7 +3,7 @@
 State is on a claim of the user's, on one that the coordinator's StatefulSet creates, or in an emptyDir.
 """
 
-from rljob_api import cluster_placement, names
+from rljob_api import cluster_placement, enums
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name
 
 VOLUME = "state"
@@ -16,7 +16,7 @@ def claim_name(inputs: Inputs) -> str | None:
     if storage.claim_name:
         return storage.claim_name
     # The name that a StatefulSet gives the claim of its pod 0.
-    return f"{VOLUME}-{child_name(inputs, names.Role.COORDINATOR)}-0" if storage.size else None
+    return f"{VOLUME}-{child_name(inputs, enums.Role.COORDINATOR)}-0" if storage.size else None
 
 
 def volume(inputs: Inputs) -> Manifest:

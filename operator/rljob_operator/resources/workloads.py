@@ -5,11 +5,11 @@ lost pods by itself. The trainer is one Indexed Job per attempt: one lost rank f
 cannot heal.
 """
 
-from rljob_api import cluster_placement, devices, names
+from rljob_api import cluster_placement, devices, enums
 from rljob_operator.resources import container, pod, storage
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name, device_of, labels, metadata, pod_of, selector
 
-_COORDINATOR = names.Role.COORDINATOR
+_COORDINATOR = enums.Role.COORDINATOR
 COORDINATOR_STOP_S = 30
 
 
@@ -53,7 +53,7 @@ _PROGRESS_EXTRA_S = 60
 
 def rollout_deployment(inputs: Inputs, *, replicas: int) -> Manifest:
     """Return the rollout Deployment. No surge: there are no spare GPUs."""
-    role, spec = names.Role.ROLLOUT, inputs.job.spec
+    role, spec = enums.Role.ROLLOUT, inputs.job.spec
     role_spec = container.RoleContainerSpec(
         resources=container.requested_resources(inputs, role),
         volumes=(storage.rollout_volume(inputs), *model_volumes(inputs, role)),
@@ -75,10 +75,10 @@ def verifier_deployment(inputs: Inputs, *, replicas: int) -> Manifest:
         first=(container.preflight(inputs),),
     )
     deadline = inputs.job.spec.startup_deadline_seconds + _PROGRESS_EXTRA_S
-    return _deployment(inputs, names.Role.VERIFIER, role_spec, replicas=replicas, deadline_s=deadline)
+    return _deployment(inputs, enums.Role.VERIFIER, role_spec, replicas=replicas, deadline_s=deadline)
 
 
-def model_volumes(inputs: Inputs, role: names.Role) -> tuple[Manifest, ...]:
+def model_volumes(inputs: Inputs, role: enums.Role) -> tuple[Manifest, ...]:
     """Return what a role needs that holds a model: a cache of converted or downloaded ones, shared memory, and the
     claim that the manifest says the model is on.
     """
@@ -117,7 +117,7 @@ def _model_claim(inputs: Inputs) -> str | None:
 
 
 def _deployment(
-    inputs: Inputs, role: names.Role, role_spec: container.RoleContainerSpec, *, replicas: int, deadline_s: int
+    inputs: Inputs, role: enums.Role, role_spec: container.RoleContainerSpec, *, replicas: int, deadline_s: int
 ) -> Manifest:
     return {
         "apiVersion": "apps/v1",
@@ -133,7 +133,7 @@ def _deployment(
     }
 
 
-_TRAINER = names.Role.TRAINER
+_TRAINER = enums.Role.TRAINER
 # A stop waits for the end of the step and for the checkpoint.
 TRAINER_STOP_S = 600
 ATTEMPT_LABEL = "rljob.dev/attempt"
@@ -196,13 +196,13 @@ def disruption_budgets(inputs: Inputs, *, running: bool) -> list[Manifest]:
     if max(spec.rollout.replicas, spec.rollout.autoscaling.max_replicas if spec.rollout.autoscaling else 0) > 1:
         # Unready pods never block a node's drain.
         limits: Manifest = {"maxUnavailable": "25%", "unhealthyPodEvictionPolicy": "AlwaysAllow"}
-        budgets.append(_budget(inputs, names.Role.ROLLOUT, limits))
+        budgets.append(_budget(inputs, enums.Role.ROLLOUT, limits))
     if running and spec.trainer.nodes > 1:
-        budgets.append(_budget(inputs, names.Role.TRAINER, {"minAvailable": spec.trainer.nodes}))
+        budgets.append(_budget(inputs, enums.Role.TRAINER, {"minAvailable": spec.trainer.nodes}))
     return budgets
 
 
-def _budget(inputs: Inputs, role: names.Role, limits: Manifest) -> Manifest:
+def _budget(inputs: Inputs, role: enums.Role, limits: Manifest) -> Manifest:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

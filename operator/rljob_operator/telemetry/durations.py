@@ -10,7 +10,7 @@ finished.
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.model import Pod
 from rljob_operator.telemetry.metric_names import LOAD, PULL, SCHEDULE
 
@@ -95,11 +95,11 @@ class Recoveries:
 
     def __init__(self) -> None:
         """Nothing has failed."""
-        self._open: dict[names.Role, _Loss] = {}
+        self._open: dict[enums.Role, _Loss] = {}
 
     def observe(
-        self, *, lost: Iterable[names.Role], whole: Mapping[names.Role, bool], step: int, now: float
-    ) -> list[tuple[names.Role, float]]:
+        self, *, lost: Iterable[enums.Role], whole: Mapping[enums.Role, bool], step: int, now: float
+    ) -> list[tuple[enums.Role, float]]:
         """Return the roles that have recovered and after how many seconds.
 
         lost: roles that lost a pod since the last call. whole: whether a role has all its pods ready. step: finished

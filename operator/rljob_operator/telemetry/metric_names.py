@@ -1,9 +1,9 @@
 """Every metric of the operator: name, type, help, labels, buckets. `metrics.py` makes these and no others.
 
-Metrics of a job name the job in their labels; the four programs of a job declare theirs in `rljob_api.names`.
+Metrics of a job name the job in their labels; the four programs of a job declare theirs in `rljob_api.enums`.
 """
 
-from rljob_api.names import Metric
+from rljob_api.metric_names import Metric
 
 JOB = ("rljob_namespace", "rljob")
 # Few buckets, at bounds that are asked for: the operator may have 60 series of its own. Sum and count give the mean.

@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 import rljob_api
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus
@@ -50,11 +50,11 @@ class Row:
     pods: Mapping[tuple[str, str], int]
     status: JobStatus
     isolation: Mapping[str, tuple[bool, bool]]
-    certificate_ends: Mapping[names.Role, float]
+    certificate_ends: Mapping[enums.Role, float]
     pods_seen: tuple[Pod, ...] = ()
 
 
-def row_of(observed: Observed, certificate_ends: Mapping[names.Role, float]) -> Row:
+def row_of(observed: Observed, certificate_ends: Mapping[enums.Role, float]) -> Row:
     """Return the row of a job as a pass saw it."""
     job = observed.job
     return Row(
@@ -88,11 +88,11 @@ def _isolation(observed: Observed) -> dict[str, tuple[bool, bool]]:
 def _pods(observed: Observed) -> dict[tuple[str, str], int]:
     """Return the pods by role and state; those that are wanted and not made, or denied, are pending too."""
     counts: dict[tuple[str, str], int] = {}
-    unmade = dict.fromkeys(names.Role, 0)
+    unmade = dict.fromkeys(enums.Role, 0)
     for child in (observed.children[ref] for ref in observed.short if ref in observed.children):
         if child.role is not None:
             unmade[child.role] += child.wanted_pods - scheduling.num_pods(child, observed.pods)
-    for role in names.Role:
+    for role in enums.Role:
         pods = observed.pods_of(role)
         counts[(str(role), "ready")] = sum(pod.ready for pod in pods)
         counts[(str(role), "pending")] = sum(pod.phase == "Pending" for pod in pods) + unmade[role]
@@ -238,15 +238,15 @@ class Metrics:
         """Count a question to a coordinator."""
         self._polls.labels("ok" if answered else "no_answer").inc()
 
-    def saw(self, key: str, observed: Observed, *, certificate_ends: Mapping[names.Role, float]) -> None:
+    def saw(self, key: str, observed: Observed, *, certificate_ends: Mapping[enums.Role, float]) -> None:
         """Keep the row of a job. `certificate_ends`: unix seconds by role, none for a job in plain text."""
         before = self._rows.get(key)
         row = self._rows[key] = row_of(observed, certificate_ends)
         # From 0: Prometheus sees no increase in a series that begins with its first event.
         for class_ in _CLASSES:
-            self._restarts.labels(*row.labels, str(names.Role.TRAINER), class_)
+            self._restarts.labels(*row.labels, str(enums.Role.TRAINER), class_)
         if observed.pods and _is_meant_to_run(observed):
-            for role in names.Role:
+            for role in enums.Role:
                 for cause in Cause:
                     self._replacements.labels(*row.labels, str(role), str(cause))
             for direction in ("up", "down"):
@@ -262,7 +262,7 @@ class Metrics:
             recoveries.clear()
             return
         lost, whole = [], {}
-        for role in names.Role:
+        for role in enums.Role:
             desired, now = scheduling.wanted_pods(observed.job.spec, role), observed.pods_of(role)
             causes = replacements([pod for pod in before if pod.role is role], now, num_wanted=desired)
             for cause in causes:
@@ -286,7 +286,7 @@ class Metrics:
         ended = {
             attempt.number for attempt in (before.trainer.attempts if before.trainer else ()) if attempt.end is not None
         }
-        labels = (job.metadata.namespace, job.metadata.name, str(names.Role.TRAINER))
+        labels = (job.metadata.namespace, job.metadata.name, str(enums.Role.TRAINER))
         for attempt in after.trainer.attempts if after.trainer else ():
             if attempt.end is not None and attempt.number not in ended and attempt.class_ in _CLASSES:
                 self._restarts.labels(*labels, attempt.class_).inc()

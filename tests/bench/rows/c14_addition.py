@@ -146,8 +146,8 @@ def run_trl(out: pathlib.Path, python: pathlib.Path, seed: int, steps: int, rate
 
 def model_folder() -> pathlib.Path:
     """Return the folder of the built-in model, made if need be."""
-    from rljob_api import roles
+    from rljob_api import process_config
     from rljob_workers.models import builtin
 
     cache = pathlib.Path.home() / ".cache/rljob/models"
-    return builtin.ensure_model(roles.ModelFiles(name="builtin:smollm2-135m-instruct", cache_dir=str(cache)))
+    return builtin.ensure_model(process_config.ModelFiles(name="builtin:smollm2-135m-instruct", cache_dir=str(cache)))

@@ -18,13 +18,13 @@ from collections.abc import AsyncIterator, Sequence
 from tests.bench import runner
 from tests.bench.rows import math_verify_peer, maths_answers
 
-from rljob_api import names, roles, types
+from rljob_api import enums, process_config, types
 from rljob_workers.rpc import verify
 from rljob_workers.runtime import clock
 from rljob_workers.verifier import service
 
 PEER_LIMIT_S = 30.0
-REWARD = roles.GraderConfig(name="maths", type="math", cpu_limit_s=5.0, wall_limit_s=15.0)
+REWARD = process_config.GraderConfig(name="maths", type="math", cpu_limit_s=5.0, wall_limit_s=15.0)
 BATCH = 128
 ANSWERS_AFTERWARDS = 100
 
@@ -146,12 +146,12 @@ async def ours(
 
 @contextlib.asynccontextmanager
 async def verifier_of(
-    reward: roles.GraderConfig, *, num_slots: int, extra: Sequence[str] = (), max_waiting: int = 4096
+    reward: process_config.GraderConfig, *, num_slots: int, extra: Sequence[str] = (), max_waiting: int = 4096
 ) -> AsyncIterator[service.Service]:
     """Yield a verifier in this process with that reward and that many workers; `extra`: further types of rewards."""
-    config = roles.VerifierConfig(
-        job=roles.JobIdentity(name="bench", namespace="bench", uid="bench"),
-        role=names.Role.VERIFIER,
+    config = process_config.VerifierConfig(
+        job=process_config.JobIdentity(name="bench", namespace="bench", uid="bench"),
+        role=enums.Role.VERIFIER,
         pod="verifier-0",
         health_host="127.0.0.1",
         health_port=0,
@@ -171,7 +171,7 @@ async def verifier_of(
 
 
 @contextlib.asynccontextmanager
-async def client_of(reward: roles.GraderConfig, *, num_slots: int) -> AsyncIterator[verify.GradingClient]:
+async def client_of(reward: process_config.GraderConfig, *, num_slots: int) -> AsyncIterator[verify.GradingClient]:
     """Yield a client of a verifier in this process with that reward and that many workers."""
     async with verifier_of(reward, num_slots=num_slots) as verifier:
         client = verify.GradingClient(

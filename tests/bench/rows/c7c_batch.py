@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from tests.bench import runner
 from tests.bench.rows import c7_maths, maths_answers
 
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_workers.verifier.graders import base
 from rljob_workers.verifier.graders.oat import oat_grader
 
 ANSWERS = 1024
-REWARD = roles.GraderConfig(
+REWARD = process_config.GraderConfig(
     name="maths",
     type="boxed",
     mode="compat",

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tests.bench import runner
 
-from rljob_api import codec, names, roles, types
+from rljob_api import enums, process_config, types
+from rljob_api.wire import codec
 from rljob_testing import makers
 from rljob_testing.sections import make_config, make_spec
 from rljob_workers.coordinator import changes
@@ -68,14 +69,19 @@ class Played:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         config = make_config(
-            roles.CoordinatorConfig, folder, group_size=G, prompts_per_step=B, max_steps=10**9, max_extra_groups=1000
+            process_config.CoordinatorConfig,
+            folder,
+            group_size=G,
+            prompts_per_step=B,
+            max_steps=10**9,
+            max_extra_groups=1000,
         )
         index = prompts.SourceIndex(name="train", prompt_ids=tuple(f"p{i}" for i in range(20_000)))
         self.order = prompts.TaskOrder([index], seed=7)
         self.ledger = database.Ledger(folder / "ledger.sqlite", config, now=1.0)
         self.rollout, _ = sessions.open_session(
             self.ledger,
-            role=names.Role.ROLLOUT,
+            role=enums.Role.ROLLOUT,
             pod="rollout-0",
             boot_id="a",
             attempt=0,
@@ -85,7 +91,7 @@ class Played:
         )
         self.trainer, _ = sessions.open_session(
             self.ledger,
-            role=names.Role.TRAINER,
+            role=enums.Role.TRAINER,
             pod="trainer-0",
             boot_id="b",
             attempt=1,
@@ -112,7 +118,7 @@ class Played:
             with self.ledger.transaction():
                 for group, payload in zip(groups[start:][:TOGETHER], payloads[start:][:TOGETHER], strict=True):
                     answer = submissions.accept(self.ledger, token=self.rollout, group=group, now=1.0, payload=payload)
-                    assert answer.outcome is names.TrajectoryOutcome.ACCEPTED, answer
+                    assert answer.outcome is enums.TrajectoryOutcome.ACCEPTED, answer
             changes.of(self.ledger)
         spent = made[1] + time.process_time() - began
         self._train()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tests.bench import runner
 from tests.bench.rows import c7_maths
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 
 MOST_S = 300.0
 
@@ -54,7 +54,7 @@ async def _judge(size: str) -> tuple[int, list[str]]:
         for attack in attacks:
             reward_type, cpu_s = attack_runs.serving(attack)
             if (reward_type, cpu_s) not in serving:
-                reward = roles.GraderConfig(
+                reward = process_config.GraderConfig(
                     name="r", type=reward_type, cpu_limit_s=cpu_s, wall_limit_s=250.0, memory_bytes=256 << 20
                 )
                 verifier = c7_maths.verifier_of(reward, num_slots=1, extra=patient_code.TYPES)
@@ -63,5 +63,5 @@ async def _judge(size: str) -> tuple[int, list[str]]:
             name = f"{attack.id} {attack.what}"
             verdict = await attack_runs.judged(graded, name, attack.program, attack.tests)
             if verdict.outcome not in attack.outcomes or verdict.reward != attack.reward:
-                others.append(f"{name}: {names.VerifyOutcome(verdict.outcome)}, reward {verdict.reward}")
+                others.append(f"{name}: {enums.VerifyOutcome(verdict.outcome)}, reward {verdict.reward}")
     return len(attacks), others

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from tests.bench import runner, soak
 from tests.bench.rows import c7_maths
 
-from rljob_api import names, roles, types
+from rljob_api import enums, process_config, types
 from rljob_workers.verifier import grading
 
-REWARD = roles.GraderConfig(name="load", type="areal-code", cpu_limit_s=2.0, wall_limit_s=60.0)
+REWARD = process_config.GraderConfig(name="load", type="areal-code", cpu_limit_s=2.0, wall_limit_s=60.0)
 _COLUMNS = {"query_id": "q", "input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})}
 _BUSY = "total = sum(range(200_000))\nprint(sum(map(int, input().split())))"
 
@@ -104,7 +104,7 @@ async def _seconds(graded: grading.Grading, item: types.VerifyItem) -> float | N
         (verdict,) = await graded.verify([item])
     except grading.OverloadedError:
         return None
-    if verdict.outcome is not names.VerifyOutcome.PASS:
+    if verdict.outcome is not enums.VerifyOutcome.PASS:
         raise RuntimeError(f"a right program was {verdict.outcome}")
     return time.perf_counter() - started_s
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from generators import CHART
 
-from rljob_api import crd
+from rljob_api.validation import crd
 from rljob_operator.kube import permissions
 from rljob_testing.charts import CI_VALUES, Helm
 from rljob_testing.cluster.light import LightCluster

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rljob_api import crd
+from rljob_api.validation import crd
 from rljob_testing.charts import Helm
 from rljob_testing.cluster import manifests
 from rljob_testing.cluster.light import LightCluster

@@ -5,7 +5,7 @@ The page and the picture of the run are written to build/observed; docs/ has tho
 
 import pathlib
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_testing import observed
 from rljob_testing.cluster.learning_run import NAME, LearningRun
 
@@ -18,7 +18,7 @@ def test_every_metric_has_the_type_and_labels_that_are_declared(learned: Learnin
 
 def test_series_of_a_jobs_processes_are_within_their_budget(learned: LearningRun) -> None:
     by_pod = {pod: count for pod, count in series(learned).items() if pod.startswith(f"{NAME}-")}
-    assert len(by_pod) == len(names.Role)
+    assert len(by_pod) == len(enums.Role)
     for pod, count in by_pod.items():
         assert count <= observed.budget(pod.removeprefix(f"{NAME}-").split("-")[0]), by_pod
 
@@ -26,12 +26,12 @@ def test_series_of_a_jobs_processes_are_within_their_budget(learned: LearningRun
 def test_series_of_the_operator_are_within_their_budget(learned: LearningRun) -> None:
     (count,) = (count for pod, count in series(learned).items() if not pod.startswith(f"{NAME}-"))
     num_jobs = observed.num_jobs(learned.prometheus, learned.span)
-    assert count <= observed.budget(names.OPERATOR, num_jobs=num_jobs)
+    assert count <= observed.budget(enums.OPERATOR, num_jobs=num_jobs)
 
 
 def series(learned: LearningRun) -> dict[str, int]:
     """Return series by pod, of the job and of the operator: other tests' jobs may still be there."""
-    return observed.series_by_pod(learned.prometheus, learned.span, (f"{NAME}-", f"rljob-{names.OPERATOR}"))
+    return observed.series_by_pod(learned.prometheus, learned.span, (f"{NAME}-", f"rljob-{enums.OPERATOR}"))
 
 
 def test_every_panel_had_data_but_for_what_this_run_lacks(learned: LearningRun) -> None:

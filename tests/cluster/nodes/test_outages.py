@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator import clock
 from rljob_testing import certificates, operator_series
 from rljob_testing.cluster import namespaces, recovery, webhook_server, webhooks, whole_job
@@ -102,7 +102,7 @@ def job(refused: Watched, prepared: FullCluster, volume_folder: pathlib.Path) ->
     """The job, with an operator that went away as soon as all its pods were made."""
     whole_job.apply(prepared, [*whole_job.surroundings(NAME, volume_folder), whole_job.addition(NAME, JOB)])
     watched = Watched(prepared, NAME)
-    watched.until(lambda _: all(watched.pods(role) for role in names.Role), NAMED_S)
+    watched.until(lambda _: all(watched.pods(role) for role in enums.Role), NAMED_S)
     _scale_operator(prepared, 0)
     yield watched
     prepared.kubectl("delete", "rljob", NAME, "--wait=false")
@@ -198,7 +198,7 @@ def test_pods_that_a_quota_refuses_are_told_of_and_made_when_it_is_lifted(
     assert "exceeded quota: tight" in str(said["message"])
     began = time.monotonic()
     refused.kubectl("delete", "resourcequota", "tight")
-    _until(lambda: all(refused.pods(role) for role in names.Role), job, AGAIN_S)
+    _until(lambda: all(refused.pods(role) for role in enums.Role), job, AGAIN_S)
 
     def is_whole() -> bool:
         status = refused.status()
@@ -334,7 +334,7 @@ def due_soon(refused: Watched) -> str:
     """Leave the quiet job a certificate that is soon to be renewed; return it as its Secret holds it."""
     authority: Any = json.loads(refused.kubectl("get", "secret", f"{REFUSED}-ca", "-o", "json"))
     data = certificates.leaf_that_is_due(
-        refused.get(), authority["data"], names.Role.VERIFIER, now=time.time(), within_s=READY_S
+        refused.get(), authority["data"], enums.Role.VERIFIER, now=time.time(), within_s=READY_S
     )
     refused.kubectl("patch", "secret", f"{REFUSED}-tls-verifier", "-p", json.dumps({"data": data}))
     return data["tls.crt"]

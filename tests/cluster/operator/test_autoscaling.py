@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.kube import client as cluster
 from rljob_operator.kube import kinds
 from rljob_operator.resources import autoscaling
@@ -39,7 +39,7 @@ async def stage(installed: Installed) -> AsyncIterator[Stage]:
 
 async def _scales_to(stage: Stage, wanted: int) -> None:
     async def has_as_many() -> bool:
-        return len(await stage.pods(names.Role.ROLLOUT)) == wanted
+        return len(await stage.pods(enums.Role.ROLLOUT)) == wanted
 
     await stage.sees(has_as_many, within_s=WITHIN_S)
     await stage.until("run", "Running")
@@ -53,7 +53,7 @@ async def test_rollouts_grow_while_the_trainer_waits_and_go_when_they_wait_thems
     await stage.create(rollout__autoscaling=bounds)
     await stage.runs()
     await stage.until("run", "AutoscalingActive")
-    assert len(await stage.pods(names.Role.ROLLOUT)) == 1
+    assert len(await stage.pods(enums.Role.ROLLOUT)) == 1
 
     # The trainer waits for two thirds of its time: three times as many rollouts would keep it busy.
     installed.metrics.waiting = 0.7

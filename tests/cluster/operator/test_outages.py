@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator import clock
 from rljob_operator.kube import client as cluster
 from rljob_operator.kube import kinds
@@ -119,7 +119,7 @@ async def _started_long_ago(scene: Scene) -> None:
 
         async def begins() -> bool:
             status = (await stage.job("run") or {}).get("status", {})
-            return "scheduledTime" in status and len(await stage.pods()) == len(names.Role)
+            return "scheduledTime" in status and len(await stage.pods()) == len(enums.Role)
 
         await stage.sees(begins)
     then = clock.to_timestamp(time.time() - LONG_AGO_S)
@@ -156,7 +156,7 @@ async def test_run_that_stepped_while_the_operator_was_away_is_left_alone(scene:
 async def test_run_that_reports_no_step_is_ended_by_an_operator_that_was_away(scene: Scene) -> None:
     stage = scene.stage
     await _started_long_ago(scene)
-    stage.said.says(names.Phase.STARTING, step=0)
+    stage.said.says(enums.Phase.STARTING, step=0)
     async with scene.running():
         await stage.until("run", "Failed")
     assert f"spec.startupDeadlineSeconds = {DEADLINE_S}" in await _says(stage, "Failed")
@@ -173,7 +173,7 @@ async def test_run_goes_on_by_itself_after_an_api_server_that_was_away(scene: Sc
         before = {pod["metadata"]["uid"] for pod in await stage.pods()}
         scene.cluster.stop_server()
         # The run does not need it, and is asked all the same.
-        stage.said.says(names.Phase.RUNNING, step=2)
+        stage.said.says(enums.Phase.RUNNING, step=2)
         asked = stage.said.num_asked
         await operator_stage.until(lambda: stage.said.num_asked >= asked + NUM_POLLS)
         scene.cluster.start_server()
@@ -216,7 +216,7 @@ async def test_pods_that_a_quota_refuses_are_told_of_and_made_when_it_is_lifted(
         assert re.match("False CreateFailed: (Deployment|StatefulSet|Job) run-[a-z0-9-]+: ", said), said
         assert why in said
         _done(scene.cluster, "delete", "resourcequota", "tight", "-n", stage.namespace)
-        stage.said.says(names.Phase.RUNNING, step=1)
+        stage.said.says(enums.Phase.RUNNING, step=1)
         await stage.until("run", "Running", within_s=AGAIN_S)
         assert (await _says(stage, "PodsScheduled")).startswith("True")
 
@@ -243,12 +243,12 @@ async def test_refused_deployments_do_not_stop_the_recovery_of_the_trainer(
             await stage.end_trainer(75)
             await stage.sees(_second_attempt(stage))
             await stage.until("run", "Running")
-            assert len(await stage.pods(names.Role.ROLLOUT)) == 1
+            assert len(await stage.pods(enums.Role.ROLLOUT)) == 1
         if code in (400, 403):
             return  # What was refused is tried again after a minute, whatever the code: once is enough.
 
         async def is_two() -> bool:
-            return len(await stage.pods(names.Role.ROLLOUT)) == 2
+            return len(await stage.pods(enums.Role.ROLLOUT)) == 2
 
         await stage.sees(is_two, within_s=AGAIN_S)
         await stage.until("run", "ChildrenApplied")
@@ -318,7 +318,7 @@ async def test_additions_of_a_mutating_webhook_are_not_fought(scene: Scene, hook
             await stage.edit("run", {"rollout": {"replicas": 2}})
 
             async def followed() -> bool:
-                return len(await stage.pods(names.Role.ROLLOUT)) == 2
+                return len(await stage.pods(enums.Role.ROLLOUT)) == 2
 
             await stage.sees(followed)
 
@@ -338,7 +338,7 @@ async def _leave_one_that_is_due(stage: Stage) -> str:
     assert job is not None
     assert authority is not None
     data = certificates.leaf_that_is_due(
-        job, authority["data"], names.Role.VERIFIER, now=time.time(), within_s=DUE_WITHIN_S
+        job, authority["data"], enums.Role.VERIFIER, now=time.time(), within_s=DUE_WITHIN_S
     )
     await stage.client.merge(SECRET, stage.namespace, "run-tls-verifier", {"data": data})
     return data["tls.crt"]
@@ -359,7 +359,7 @@ async def test_namespace_that_goes_and_comes_back_costs_the_others_nothing(
     scene = scene._replace(connection=await cluster.connect(str(own)))
 
     async def has_pods() -> bool:
-        return len(await stage.pods()) == len(names.Role)
+        return len(await stage.pods()) == len(enums.Role)
 
     async with scene.running(other.namespace):
         await stage.create(security__tls="operator")
@@ -378,7 +378,7 @@ async def test_namespace_that_goes_and_comes_back_costs_the_others_nothing(
         await stage.edit("run", {"rollout": {"replicas": 2}})
 
         async def followed() -> bool:
-            return len(await stage.pods(names.Role.ROLLOUT)) == 2
+            return len(await stage.pods(enums.Role.ROLLOUT)) == 2
 
         await stage.sees(followed)
         # It has been refused for longer than a watch of Kopf's own settings is tried.

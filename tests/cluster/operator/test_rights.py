@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.kube import client as cluster
 from rljob_operator.kube import kinds, permissions
 from rljob_operator.kube.cache import Cache
@@ -76,7 +76,7 @@ async def _rollouts_that_scale_are_suspended(stage: Stage) -> None:
 async def _a_job_is_cleaned_up_and_goes_with_its_time_to_live(stage: Stage) -> None:
     await stage.create(cleanupPolicy__onSuccess={"coordinator": "Delete", "trainer": "Delete"})
     await stage.runs()
-    stage.said.says(names.Phase.FINISHED, step=4)
+    stage.said.says(enums.Phase.FINISHED, step=4)
     await stage.end_trainer(0)
 
     async def is_cleaned_up() -> bool:

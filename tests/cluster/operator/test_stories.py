@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import pytest_asyncio
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_operator import clock
 from rljob_operator.kube import client as cluster
 from rljob_operator.kube import kinds
@@ -89,7 +89,7 @@ async def test_pod_whose_label_is_taken_away_is_still_a_pod_of_its_job(
 ) -> None:
     await stage.create()
     await stage.runs()
-    for role in (names.Role.COORDINATOR, names.Role.TRAINER):
+    for role in (enums.Role.COORDINATOR, enums.Role.TRAINER):
         (pod,) = await stage.pods(role)
         label = ("label", "pod", pod["metadata"]["name"], "-n", stage.namespace, "app.kubernetes.io/managed-by-")
         removed = light_cluster.kubectl(*label)
@@ -180,7 +180,7 @@ async def test_storage_that_is_changed_while_a_job_is_suspended_holds_from_its_r
     assert await stage.condition("run", "Accepted") == ("True", "Accepted")
 
 
-async def _on_a_silent_node(stage: Stage, light_cluster: LightCluster, role: names.Role) -> str:
+async def _on_a_silent_node(stage: Stage, light_cluster: LightCluster, role: enums.Role) -> str:
     """Give a pod a node that no kubelet serves, evict it as a taint does, and return its uid."""
     node = f"silent-{stage.namespace}"
     _made(light_cluster, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
@@ -206,9 +206,9 @@ async def _on_a_silent_node(stage: Stage, light_cluster: LightCluster, role: nam
     return uid
 
 
-@pytest.mark.parametrize("role", [names.Role.TRAINER, names.Role.COORDINATOR])
+@pytest.mark.parametrize("role", [enums.Role.TRAINER, enums.Role.COORDINATOR])
 async def test_pod_on_a_node_that_does_not_answer_is_replaced_long_before_its_grace_is_over(
-    stage: Stage, light_cluster: LightCluster, role: names.Role
+    stage: Stage, light_cluster: LightCluster, role: enums.Role
 ) -> None:
     await stage.create()
     await stage.runs()
@@ -222,7 +222,7 @@ async def test_pod_on_a_node_that_does_not_answer_is_replaced_long_before_its_gr
     await stage.until("run", "Running")
     found = await stage.job("run")
     assert found is not None
-    if role is names.Role.TRAINER:
+    if role is enums.Role.TRAINER:
         (first, _) = found["status"]["trainer"]["attempts"]
         assert (first["reason"], first["class"]) == ("NodeLost", "infrastructure")
     assert light_cluster.kubectl("delete", "node", f"silent-{stage.namespace}").returncode == 0
@@ -248,7 +248,7 @@ async def test_operator_that_gets_no_answer_past_the_start_up_deadline_ends_noth
     assert await stage.condition("run", "Failed") == ("False", "NotFailed")
     stepped_at = time.time() - 2.0
     attempt = types.TrainerAttempt(attempt=1, first_step_at=stepped_at)
-    scene.said.says(names.Phase.RUNNING, step=300, attempts=(attempt,))
+    scene.said.says(enums.Phase.RUNNING, step=300, attempts=(attempt,))
     await stage.until("run", "Running")
     found = await stage.job("run")
     assert found is not None

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from generators import CHART
 
-from rljob_api import crd, names
+from rljob_api import enums
+from rljob_api.validation import crd
 from rljob_operator.__main__ import arguments
 from rljob_operator.kube import permissions
 from rljob_operator.settings import DEFAULT_DNS, DEFAULT_EGRESS, Settings
@@ -177,14 +178,14 @@ def test_the_device_of_jobs_names_the_workers_image(
 ) -> None:
     jobs = _settings(helm.template(values)).jobs
     assert jobs.device == device
-    assert (jobs.images[names.Role.ROLLOUT], jobs.images[names.Role.TRAINER]) == (rollout, trainer)
-    assert jobs.images[names.Role.COORDINATOR].endswith("rljob/rljob-slim:0.1.0")
+    assert (jobs.images[enums.Role.ROLLOUT], jobs.images[enums.Role.TRAINER]) == (rollout, trainer)
+    assert jobs.images[enums.Role.COORDINATOR].endswith("rljob/rljob-slim:0.1.0")
 
 
 def test_the_operator_reads_the_settings_that_the_values_say(helm: Helm) -> None:
     made = helm.template(files=[CHART / "ci" / "monitoring-values.yaml"])
     found = _settings(made)
-    assert found.jobs.images[names.Role.ROLLOUT] == "mirror.example.org/rljob/rljob-worker:0.1.0"
+    assert found.jobs.images[enums.Role.ROLLOUT] == "mirror.example.org/rljob/rljob-worker:0.1.0"
     assert found.jobs.image_pull_secrets == ("mirror",)
     assert [(block.cidr, block.ports) for block in found.jobs.egress] == [("10.20.0.0/16", (443, 9000))]
     assert found.jobs.operator_namespace == "rljob-system"

@@ -12,7 +12,7 @@ import yaml
 from generators import CHART, chart_readme
 
 from rljob_api import cluster_placement, resolve
-from rljob_api.load import load_manifest
+from rljob_api.validation.load import load_manifest
 from rljob_operator.kube import permissions
 from rljob_testing.charts import CI_VALUES
 

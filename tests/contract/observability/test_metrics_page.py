@@ -3,7 +3,7 @@
 import pytest
 from generators import ROOT, metric_catalog, metrics_page
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_operator.telemetry import metrics as operator_metrics
 from rljob_testing import full_pages
 from rljob_testing.prometheus import Promtool, PromtoolError
@@ -13,7 +13,7 @@ ENTRIES = metric_catalog.entries()
 SOURCES = "\n".join(
     path.read_text() for folder in ("operator", "workers", "proto") for path in sorted((ROOT / folder).rglob("*.py"))
 )
-JOB = roles.JobIdentity(name="j", namespace="n", uid="u")
+JOB = process_config.JobIdentity(name="j", namespace="n", uid="u")
 
 
 def test_the_page_is_made_from_the_declarations() -> None:
@@ -27,22 +27,22 @@ def test_a_name_is_declared_by_one_process() -> None:
     assert not set(declared) & set(metric_catalog.OPEN), "what is declared is not open"
 
 
-@pytest.mark.parametrize("role", list(names.Role))
-def test_a_registry_of_a_role_has_what_is_declared_for_it_with_its_type(role: names.Role) -> None:
+@pytest.mark.parametrize("role", list(enums.Role))
+def test_a_registry_of_a_role_has_what_is_declared_for_it_with_its_type(role: enums.Role) -> None:
     registry = worker_metrics.Metrics(role=role, job=JOB).registry
     made = {family.name: family.type for family in registry.collect() if family.name.startswith("rljob_")}
     kinds = {"c": "counter", "g": "gauge", "h": "histogram"}
     declared = {
         entry.metric.name.removesuffix("_total"): kinds[entry.metric.kind]
         for entry in ENTRIES
-        if entry.process == role or (role is names.Role.TRAINER and entry.metric.name == "rljob_tokens_total")
+        if entry.process == role or (role is enums.Role.TRAINER and entry.metric.name == "rljob_tokens_total")
     }
     assert made == declared
 
 
 def test_the_operators_registry_has_what_is_declared_but_for_gauges_that_others_hold() -> None:
     made = {family.name for family in operator_metrics.Metrics().registry.collect()}
-    declared = {entry.metric.name.removesuffix("_total") for entry in ENTRIES if entry.process == names.OPERATOR}
+    declared = {entry.metric.name.removesuffix("_total") for entry in ENTRIES if entry.process == enums.OPERATOR}
     held = {
         f"rljob_operator_{what}"
         for what in ("queue_depth", "queue_oldest_seconds", "refused_lists", "cache_objects", "watch_lag_seconds")
@@ -84,14 +84,14 @@ def test_labels_leave_those_of_the_scraper_alone() -> None:
 
 # docs/design/chart.md#s-8-4; a rollout's is without vLLM's own.
 BUDGETS = {
-    names.Role.COORDINATOR: 400,
-    names.Role.ROLLOUT: 150,
-    names.Role.VERIFIER: 120,
-    names.Role.TRAINER: 300,
+    enums.Role.COORDINATOR: 400,
+    enums.Role.ROLLOUT: 150,
+    enums.Role.VERIFIER: 120,
+    enums.Role.TRAINER: 300,
 }
 
 
-def full(role: names.Role) -> bytes:
+def full(role: enums.Role) -> bytes:
     """Return the exposition with every closed label value at once, and one name for each label that is a user's."""
     made = worker_metrics.Metrics(role=role, job=JOB)
     full_pages.fill(made, role)
@@ -99,13 +99,13 @@ def full(role: names.Role) -> bytes:
 
 
 @pytest.mark.parametrize("role", list(BUDGETS))
-def test_all_series_that_a_process_can_have_stay_within_its_budget(role: names.Role) -> None:
+def test_all_series_that_a_process_can_have_stay_within_its_budget(role: enums.Role) -> None:
     lines = full(role).decode().splitlines()
     assert 0 < len([line for line in lines if not line.startswith(("#", "process_"))]) <= BUDGETS[role]
 
 
-@pytest.mark.parametrize("role", list(names.Role))
-def test_promtool_finds_no_fault_in_what_a_role_shows(promtool: Promtool, role: names.Role) -> None:
+@pytest.mark.parametrize("role", list(enums.Role))
+def test_promtool_finds_no_fault_in_what_a_role_shows(promtool: Promtool, role: enums.Role) -> None:
     promtool.check_metrics(full(role))
 
 

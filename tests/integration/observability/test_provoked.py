@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_testing import examples, provoking
 from rljob_testing.provoking import Scene
 from rljob_testing.runs import RLJOB, RunFolder
@@ -94,12 +94,12 @@ async def going(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Going
     try:
         runs.start(examples.EXAMPLES / f"{NAME}.yaml", settings=SETTINGS)
         await asyncio.to_thread(runs.wait_for_step, 3)
-        configs = {role: json.loads((runs.folder / f"run/configs/{role}.json").read_text()) for role in names.Role}
+        configs = {role: json.loads((runs.folder / f"run/configs/{role}.json").read_text()) for role in enums.Role}
         ports = {f"{role}-0": int(config["health_port"]) for role, config in configs.items()}
         async with provoking.watching(
             NAME,
             runs.folder,
-            coordinator=f"{provoking.HOST}:{configs[names.Role.COORDINATOR]['control_port']}",
+            coordinator=f"{provoking.HOST}:{configs[enums.Role.COORDINATOR]['control_port']}",
             metrics_ports=ports,
             factor=FACTOR,
             spec={"failurePolicy__stall__timeoutSeconds": STALL_S},
@@ -141,7 +141,7 @@ class Provoked:
     """
 
     reason: str
-    role: names.Role
+    role: enums.Role
     pod: str
     said: str
     hold: Callable[[Going], contextlib.AbstractContextManager[None]]
@@ -151,14 +151,14 @@ class Provoked:
 STALLS = (
     Provoked(
         "VerifierSaturated",
-        names.Role.VERIFIER,
+        enums.Role.VERIFIER,
         "",
         "; rollout-0 waits for verifier for ",
         lambda run: stopped(run.pids("verifier")),
     ),
     Provoked(
         "RolloutWaitingForTrainer",
-        names.Role.TRAINER,
+        enums.Role.TRAINER,
         "trainer-0",
         "rollout-0 waits for a trainer step (staleness bound) for ",
         lambda run: stopped(run.pids("trainer")),
@@ -166,21 +166,21 @@ STALLS = (
     ),
     Provoked(
         "Unknown",
-        names.Role.TRAINER,
+        enums.Role.TRAINER,
         "trainer-0",
         "",
         lambda run: stopped([*run.pids("trainer"), *run.pids("rollout")]),
     ),
     Provoked(
         "LedgerStuck",
-        names.Role.COORDINATOR,
+        enums.Role.COORDINATOR,
         "",
         "LedgerStuck",
         lambda run: locked(run.folder / "state/ledger.sqlite"),
     ),
     Provoked(
         "CoordinatorUnreachable",
-        names.Role.COORDINATOR,
+        enums.Role.COORDINATOR,
         "",
         "the coordinator's Status is not answered",
         lambda run: stopped(run.pids("coordinator")),
@@ -247,7 +247,7 @@ async def test_trainer_without_batches_is_told_to_starve_while_it_does(going: Go
     """No step ends meanwhile, so what only a finished step counts would show nothing."""
     stall = Provoked(
         "TrainerWaitingForTrajectories",
-        names.Role.ROLLOUT,
+        enums.Role.ROLLOUT,
         "rollout-0",
         "trainer-0 waits for ",
         lambda run: stopped(run.pids("rollout")),
@@ -270,7 +270,7 @@ async def test_last_checkpoint_that_does_not_end_is_told_and_the_run_stops_once_
     """The last of the module: the run is over after it."""
     stall = Provoked(
         "CheckpointStuck",
-        names.Role.TRAINER,
+        enums.Role.TRAINER,
         "trainer-0",
         "rollout-0 waits for ",
         lambda run: stopped(run.pids("trainer")),

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from generators import dashboards, metric_catalog
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.telemetry.health import HealthServer as OperatorHealth
 from rljob_testing import full_pages, prometheus, promql, rules
 from rljob_testing.charts import program_or_skip
@@ -37,8 +37,8 @@ async def scraped(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
     program = program_or_skip("prometheus")
     operator = OperatorHealth(alive=str, ready=str, exposition=full_pages.OperatorPage().exposition)
     _, port = await operator.start(host=HOST, health_port=0, metrics_port=0)
-    ports, servers = {names.OPERATOR: port}, []
-    for role in names.Role:
+    ports, servers = {enums.OPERATOR: port}, []
+    for role in enums.Role:
         page = full_pages.RolePage(role)
         servers.append(health.HealthServer(host=HOST, port=0, metrics=page, ready=health.always))
         servers[-1].start()

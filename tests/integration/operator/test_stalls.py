@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_operator.kube import kinds
 from rljob_testing.operator_stage import Stage
 
@@ -49,7 +49,7 @@ async def test_stall_behind_a_pod_that_cannot_start_names_the_pod_and_what_the_c
 ) -> None:
     await stage.create(failurePolicy__stall__timeoutSeconds=STALL_S)
     await stage.runs()
-    (pod,) = await stage.pods(names.Role.ROLLOUT)
+    (pod,) = await stage.pods(enums.Role.ROLLOUT)
     name = pod["metadata"]["name"]
     await stage.client.merge(kinds.POD, stage.namespace, name, {"status": PENDING[reason]}, subresource="status")
     assert stage.said.run is not None

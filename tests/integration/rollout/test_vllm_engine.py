@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 from rljob_api import errors, types
-from rljob_api.names import ReceiverState
+from rljob_api.enums import ReceiverState
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.sync import receiver
 

@@ -9,11 +9,11 @@ import sys
 import psutil
 
 from rljob_api import types
-from rljob_api.names import ReceiverState
+from rljob_api.enums import ReceiverState
 
 CHILD = """
 import asyncio, os, pathlib, sys
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_api.manifest.rollout import EngineSpec
 from rljob_testing.sections import section
 from rljob_workers.rollout.engines import base

@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 from rljob_api.manifest.trainer import OptimizerSpec
 from rljob_testing import model_families
 from rljob_testing import trainer_makers as makers
@@ -235,8 +235,8 @@ def test_a_model_whose_layers_carry_state_along_is_refused_at_every_stage(
 # The frozen reference model alongside the engine, here because DeepSpeed takes one process group per process.
 
 
-def with_reference(config: roles.TrainerConfig, folder: pathlib.Path) -> roles.TrainerConfig:
-    model = roles.ModelFiles(name=str(folder), path=str(folder), cache_dir=str(folder))
+def with_reference(config: process_config.TrainerConfig, folder: pathlib.Path) -> process_config.TrainerConfig:
+    model = process_config.ModelFiles(name=str(folder), path=str(folder), cache_dir=str(folder))
     changed = with_spec(config, {"model.reference": {"name": str(folder)}})
     return changed.model_copy(update={"reference": model})
 

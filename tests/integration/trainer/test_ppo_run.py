@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rljob_api import names, resolve, roles, types
-from rljob_api.load import load_manifest
+from rljob_api import enums, process_config, resolve, types
+from rljob_api.validation.load import load_manifest
 from rljob_testing import makers, trainer_makers
 from rljob_workers.rpc import work
 from rljob_workers.runtime import clock, retry
@@ -83,7 +83,7 @@ def started(run: resolve.ResolvedJob, tmp_path: pathlib.Path) -> Iterator[dict[s
     """The coordinator and the trainer as programs; their logs are in the test's folder."""
     running: dict[str, subprocess.Popen[bytes]] = {}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    configs: dict[str, roles.CoordinatorConfig | roles.TrainerConfig] = {
+    configs: dict[str, process_config.CoordinatorConfig | process_config.TrainerConfig] = {
         "coordinator": run.coordinator,
         "trainer": run.trainer,
     }
@@ -140,7 +140,7 @@ async def play_rollout(run: resolve.ResolvedJob, model: pathlib.Path) -> None:
         order = await client.heartbeat(
             lease_ids=[lease.lease_id for lease, _ in held],
             serving_version=serving,
-            receiver_state=names.ReceiverState.SERVING,
+            receiver_state=enums.ReceiverState.SERVING,
             load=types.RolloutLoad(),
             syncs=(),
             draining=False,
@@ -159,7 +159,7 @@ async def play_rollout(run: resolve.ResolvedJob, model: pathlib.Path) -> None:
                     generate_started_at=1.0, generate_finished_at=2.0,
                 )
             )  # fmt: skip
-            assert answer.outcome is names.TrajectoryOutcome.ACCEPTED, answer
+            assert answer.outcome is enums.TrajectoryOutcome.ACCEPTED, answer
     await client.close()
 
 
@@ -174,7 +174,7 @@ async def test_ppo_trains_policy_and_critic_from_the_groups_that_rollouts_submit
     await asyncio.wait([playing, ended], return_when=asyncio.FIRST_COMPLETED)
     if playing.done():
         playing.result()
-    assert await ended == names.ExitCode.OK
+    assert await ended == enums.ExitCode.OK
     history = pathlib.Path(run.coordinator.state_dir) / "history.jsonl"
     events = [json.loads(line) for line in history.read_text(encoding="utf-8").splitlines()]
     steps = [event for event in events if event["kind"] == "step"]

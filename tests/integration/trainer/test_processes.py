@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rljob_api import names, roles, types
+from rljob_api import enums, process_config, types
 from rljob_api.manifest.algorithm import CriticSpec, NormalizeSpec
 from rljob_api.manifest.loss import LossSpec
 from rljob_testing import fake_coordinator
@@ -43,7 +43,7 @@ def per_rank(
     return fake_coordinator.split_ranks(dict(enumerate(batches)), ranks)
 
 
-def with_preparation(config: roles.TrainerConfig) -> roles.TrainerConfig:
+def with_preparation(config: process_config.TrainerConfig) -> process_config.TrainerConfig:
     """Return the config with all that sees the whole step: KL to the first weights, a critic, whitening, M2PO's cut."""
     changes = makers.make_returns(
         gamma=0.9, lambda_="0.8", bootstrap_truncated=True, normalize=section(NormalizeSpec, mean="group", std="batch")
@@ -60,7 +60,7 @@ class Trainer:
     """A started program."""
 
     process: "subprocess.Popen[str]"
-    config: roles.TrainerConfig
+    config: process_config.TrainerConfig
 
     def end(self) -> int:
         """Wait for it and return its exit code; its output is shown if the test fails."""
@@ -152,7 +152,7 @@ def test_zero_0_2_and_3_on_two_ranks_give_the_same_weights(
         # Three micro-batches for two ranks: the second rank runs an idle one in each step.
         coordinator = coordinate(per_rank(steps(3, parts=3), 2))
         trainer = start(coordinator, dtype="bfloat16", stage=stage, ranks=2, folder=f"zero{stage}")
-        assert trainer.end() == names.ExitCode.OK
+        assert trainer.end() == enums.ExitCode.OK
         final[stage] = load_file(pathlib.Path(trainer.config.export_dir) / "model.safetensors")
         _check_versions(coordinator, tiny_models["bfloat16"], "bfloat16")
         _check_stats(coordinator)
@@ -172,7 +172,7 @@ def test_what_is_prepared_from_the_whole_step_does_not_depend_on_the_ranks(
     for ranks, stage in ((1, 0), (2, 3)):
         coordinator = coordinate(per_rank(steps(2, parts=3), ranks))
         trainer = start(coordinator, stage=stage, ranks=ranks, folder=f"ranks{ranks}", prepared=True)
-        assert trainer.end() == names.ExitCode.OK
+        assert trainer.end() == enums.ExitCode.OK
         final[ranks] = load_file(pathlib.Path(trainer.config.export_dir) / "model.safetensors")
         stats[ranks] = {step: dict(coordinator.stats[step]) for step in (1, 2)}
     for step in (1, 2):
@@ -230,18 +230,18 @@ def test_a_run_that_was_stopped_and_went_on_ends_with_the_weights_of_one_that_wa
     start: Start, coordinate: Coordinate
 ) -> None:
     straight = coordinate(per_rank(steps(4), 1))
-    assert start(straight, folder="straight", prepared=True).end() == names.ExitCode.OK
+    assert start(straight, folder="straight", prepared=True).end() == enums.ExitCode.OK
 
     before = coordinate(per_rank(steps(4), 1), hold_at=3)
     trainer = start(before, prepared=True)
     assert before.wait_for("step 2")
     trainer.process.send_signal(signal.SIGTERM)
-    assert trainer.end() == names.ExitCode.STOPPED_ON_REQUEST
+    assert trainer.end() == enums.ExitCode.STOPPED_ON_REQUEST
     assert before.events[-1] == "checkpoint 2"
 
     after = coordinate(per_rank(steps(4), 1), head=2)
     resumed = start(after, attempt=2, checkpoint_every=3, prepared=True)
-    assert resumed.end() == names.ExitCode.OK
+    assert resumed.end() == enums.ExitCode.OK
     # The loaded state becomes a version of its own before any other; ids continue.
     assert _beginning(after) == ("register resume 2", "version 3 of step 2")
     assert [found.version for found in after.versions] == [3, 4, 5]
@@ -257,7 +257,7 @@ def test_a_start_without_checkpoint_in_a_run_with_versions_publishes_its_state_f
     start: Start, coordinate: Coordinate
 ) -> None:
     coordinator = coordinate(per_rank(steps(1), 1), head=5)
-    assert start(coordinator, attempt=2).end() == names.ExitCode.OK
+    assert start(coordinator, attempt=2).end() == enums.ExitCode.OK
     assert _beginning(coordinator) == ("register resume 0", "version 6 of step 0")
     assert [found.version for found in coordinator.versions] == [6, 7]
 
@@ -267,19 +267,19 @@ def test_a_fork_begins_at_step_0_with_the_weights_of_the_other_run_and_goes_on_f
 ) -> None:
     other = coordinate(per_rank(steps(2), 1))
     first = start(other, folder="other")
-    assert first.end() == names.ExitCode.OK
+    assert first.end() == enums.ExitCode.OK
     fork = str(pathlib.Path(first.config.checkpoint_dir).parent)
 
     begun = coordinate(per_rank(steps(2), 1), hold_at=2)
     trainer = start(begun, fork_from=fork)
     assert begun.wait_for("step 1")
     trainer.process.send_signal(signal.SIGTERM)
-    assert trainer.end() == names.ExitCode.STOPPED_ON_REQUEST
+    assert trainer.end() == enums.ExitCode.STOPPED_ON_REQUEST
     assert _beginning(begun) == ("register resume 0", "version 1 of step 0")
     assert begun.image(1) == other.image(2)
 
     again = coordinate(per_rank(steps(2), 1), head=2)
-    assert start(again, attempt=2, fork_from=fork).end() == names.ExitCode.OK
+    assert start(again, attempt=2, fork_from=fork).end() == enums.ExitCode.OK
     assert _beginning(again) == ("register resume 1", "version 3 of step 1")
     assert again.image(3) == begun.image(2)
 

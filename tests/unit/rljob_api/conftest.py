@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from rljob_api.load import load_manifest
 from rljob_api.manifest.job import RLJob
+from rljob_api.validation.load import load_manifest
 
 Changes = Mapping[str, object]
 

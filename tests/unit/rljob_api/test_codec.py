@@ -9,7 +9,8 @@ import hypothesis.strategies as st
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
-from rljob_api import codec, errors, names, types
+from rljob_api import enums, errors, types
+from rljob_api.wire import codec
 from rljob_testing import makers
 
 token = st.integers(0, 2**31 - 1)
@@ -190,7 +191,7 @@ def test_lease_of_an_evaluation_keeps_its_pinned_version_zero() -> None:
     lease = types.GroupLease(
         lease_id=types.LeaseId("l"),
         group_id=types.GroupId("g"),
-        kind=names.GroupKind.EVALUATION,
+        kind=enums.GroupKind.EVALUATION,
         attempt=1,
         deadline_s=60.0,
         prompt=types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "é", "answer": 3}),
@@ -200,7 +201,7 @@ def test_lease_of_an_evaluation_keeps_its_pinned_version_zero() -> None:
         pinned_version=types.VersionId(0),
     )
     assert codec.from_message(types.GroupLease, codec.to_message(lease)) == lease
-    free = dataclasses.replace(lease, kind=names.GroupKind.TRAIN, pinned_version=None)
+    free = dataclasses.replace(lease, kind=enums.GroupKind.TRAIN, pinned_version=None)
     assert codec.from_message(types.GroupLease, codec.to_message(free)).pinned_version is None
 
 
@@ -219,7 +220,7 @@ def test_unknown_reason_of_a_newer_peer_is_refused_with_the_known_ones() -> None
 def test_status_comes_back_from_its_message_as_it_was() -> None:
     status = types.RunStatus(
         job="j",
-        phase=names.Phase.RUNNING,
+        phase=enums.Phase.RUNNING,
         step=4,
         max_steps=9,
         queue_depth={"queued": 2},
@@ -261,8 +262,8 @@ def test_item_and_verdict_come_back_with_ids_and_case_results(
     assert codec.from_message(types.VerifyItem, codec.to_message(item)) == item
     verdict = types.Verdict(
         reward=0.0,
-        reason=names.VerdictReason.WRONG,
-        outcome=names.VerifyOutcome.FAIL,
+        reason=enums.VerdictReason.WRONG,
+        outcome=enums.VerifyOutcome.FAIL,
         case_results=tuple(results),
         error_code=code,
         grader_version="1.2.3",

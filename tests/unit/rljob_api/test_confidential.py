@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from rljob_api import cluster_placement, errors, explain, names, resolve
-from rljob_api.load import load_manifest
+from rljob_api import cluster_placement, enums, errors, resolve
 from rljob_api.manifest.job import RLJob
+from rljob_api.validation import explain
+from rljob_api.validation.load import load_manifest
 from rljob_testing import marked
 from rljob_testing.marked import SECRET
 
@@ -59,7 +60,7 @@ def test_no_config_of_a_role_and_no_line_of_a_plan_holds_a_value_of_the_environm
     job = load([{"name": "HF_TOKEN", "value": SECRET}])
     assert job.spec.rollout.pod.env[0].value == SECRET
     configs = resolve.resolve(job, cluster_placement.cluster_placement(job, verifier_cores=2))
-    assert len(configs.configs) == len(names.Role)
+    assert len(configs.configs) == len(enums.Role)
     marked.assert_untold(f"{explain.explain(job, configs)} {resolve.warnings(job)}")
     for config in configs.configs:
         marked.assert_untold(config.model_dump_json())

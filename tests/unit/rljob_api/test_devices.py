@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from rljob_api import devices, names, resolve
+from rljob_api import devices, enums, resolve
 from rljob_api.cluster_placement import cluster_placement
 from rljob_api.manifest.job import RLJob
 from rljob_api.placement import local_placement, num_local_ports
 
 MakeJob = Callable[..., RLJob]
-ROLLOUT, TRAINER = names.Role.ROLLOUT, names.Role.TRAINER
+ROLLOUT, TRAINER = enums.Role.ROLLOUT, enums.Role.TRAINER
 LIMITS = "rollout.pod.resources.limits"
 CLAIM = [{"name": "gpu", "resourceClaimTemplateName": "h100"}]
 
@@ -61,7 +61,7 @@ def test_gpus_follow_from_the_processes_of_a_pod(make_job: MakeJob) -> None:
     spec = make_job({"rollout.engine.tensorParallelSize": 4, "trainer.processesPerNode": 2, "trainer.nodes": 2}).spec
     assert devices.derived_limits(spec, ROLLOUT, "cuda") == {"nvidia.com/gpu": "4"}
     assert devices.derived_limits(spec, TRAINER, "cuda") == {"nvidia.com/gpu": "2"}
-    for role in (names.Role.COORDINATOR, names.Role.VERIFIER):
+    for role in (enums.Role.COORDINATOR, enums.Role.VERIFIER):
         assert devices.derived_limits(spec, role, "cuda") == {}
 
 

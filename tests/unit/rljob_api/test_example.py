@@ -5,7 +5,7 @@ import types
 import pytest
 
 from rljob_api import resolve
-from rljob_api.load import load_manifest
+from rljob_api.validation.load import load_manifest
 from rljob_testing import examples
 
 EXAMPLES = examples.EXAMPLES

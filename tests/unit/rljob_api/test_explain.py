@@ -1,8 +1,9 @@
 from collections.abc import Callable
 
-from rljob_api import explain, resolve
-from rljob_api.explain import Row
+from rljob_api import resolve
 from rljob_api.manifest.job import RLJob
+from rljob_api.validation import explain
+from rljob_api.validation.explain import Row
 
 
 def explained(job: RLJob) -> dict[str, Row]:

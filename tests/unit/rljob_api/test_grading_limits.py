@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import grading_limits, resolve, rules
+from rljob_api import grading, resolve
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.verifier import RewardSpec
+from rljob_api.validation import rules
 
 ROWS = [
     ("areal-math", "compat", {}, 15.0, 45.0),
@@ -32,13 +33,13 @@ def test_reward_has_the_limits_of_its_type(
     type_: str, mode: str, config: dict[str, object], cpu_s: float, wall_s: float
 ) -> None:
     reward = RewardSpec.model_validate({"name": "r", "type": type_, "mode": mode, "config": config})
-    assert (grading_limits.cpu_s(reward, None), grading_limits.wall_s(reward, None)) == (cpu_s, wall_s)
+    assert (grading.cpu_s(reward, None), grading.wall_s(reward, None)) == (cpu_s, wall_s)
 
 
 @pytest.mark.parametrize(("type_", "wall_s"), [("boxed", 60.0), ("areal-code", 200.0)])
 def test_manifest_sets_the_cpu_limit_and_wall_time_follows_where_no_program_runs(type_: str, wall_s: float) -> None:
     reward = RewardSpec(name="r", type=type_)
-    assert (grading_limits.cpu_s(reward, 20), grading_limits.wall_s(reward, 20)) == (20.0, wall_s)
+    assert (grading.cpu_s(reward, 20), grading.wall_s(reward, 20)) == (20.0, wall_s)
 
 
 PROGRAMS = {"verifier.rewards": [{"name": "r", "type": "areal-code"}]}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from rljob_api import grading_tasks, resolve
+from rljob_api import grading, resolve
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.verifier import RewardSpec
 from rljob_workers.verifier.graders import metadata
@@ -19,21 +19,21 @@ WORKFLOW = "math_code_single_step"
 def test_maths_and_code_side_by_side_grade_their_own_tasks_and_any_other_reward_all(
     reward: RewardSpec, tasks: tuple[str, ...]
 ) -> None:
-    assert grading_tasks.of_reward(reward, listed=(MATHS, LENGTH, CODE), workflow=WORKFLOW) == tasks
+    assert grading.tasks_of_reward(reward, listed=(MATHS, LENGTH, CODE), workflow=WORKFLOW) == tasks
 
 
 @pytest.mark.parametrize("reward", [MATHS, CODE])
 def test_one_of_them_alone_grades_every_record(reward: RewardSpec) -> None:
-    assert grading_tasks.of_reward(reward, listed=(reward, LENGTH), workflow=WORKFLOW) == ()
+    assert grading.tasks_of_reward(reward, listed=(reward, LENGTH), workflow=WORKFLOW) == ()
 
 
 @pytest.mark.parametrize("workflow", ["rlvr", "multi_turn_math", "mine:Workflow"])
 def test_other_workflows_add_up_all_rewards(workflow: str) -> None:
-    assert grading_tasks.of_reward(MATHS, listed=(MATHS, CODE), workflow=workflow) == ()
+    assert grading.tasks_of_reward(MATHS, listed=(MATHS, CODE), workflow=workflow) == ()
 
 
 def test_every_task_of_a_metadata_file_has_its_grader() -> None:
-    assert [task for tasks in grading_tasks.OF_TYPE.values() for task in tasks] == list(metadata.TASKS)
+    assert [task for tasks in grading.OF_TYPE.values() for task in tasks] == list(metadata.TASKS)
 
 
 def test_a_verifier_is_told_the_tasks_list_by_list(make_job: MakeJob) -> None:

@@ -1,11 +1,11 @@
 import pytest
 
-from rljob_api import lifecycle, names
+from rljob_api import enums, lifecycle
 from rljob_api.manifest.lifecycle import FailureRuleSpec
 
 
 def _end(code: int | None, reason: str = "") -> lifecycle.Exit:
-    return lifecycle.Exit(role=names.Role.TRAINER, exit_code=code, reason=reason)
+    return lifecycle.Exit(role=enums.Role.TRAINER, exit_code=code, reason=reason)
 
 
 @pytest.mark.parametrize(
@@ -34,15 +34,15 @@ def test_pod_that_the_cluster_took_is_infrastructure(reason: str) -> None:
 
 
 def test_running_out_of_memory_is_the_applications_own_failure() -> None:
-    end = lifecycle.Exit(role=names.Role.TRAINER, exit_code=137, container_reason="OOMKilled")
+    end = lifecycle.Exit(role=enums.Role.TRAINER, exit_code=137, container_reason="OOMKilled")
     assert lifecycle.classify(end) is lifecycle.FailureClass.APPLICATION
 
 
 def test_disruption_deletion_and_a_lost_node_are_infrastructure() -> None:
     ends = (
-        lifecycle.Exit(role=names.Role.TRAINER, exit_code=1, conditions=frozenset({("DisruptionTarget", "True")})),
-        lifecycle.Exit(role=names.Role.TRAINER, exit_code=143, deleted_by_others=True),
-        lifecycle.Exit(role=names.Role.TRAINER, exit_code=None, node_ready=False),
+        lifecycle.Exit(role=enums.Role.TRAINER, exit_code=1, conditions=frozenset({("DisruptionTarget", "True")})),
+        lifecycle.Exit(role=enums.Role.TRAINER, exit_code=143, deleted_by_others=True),
+        lifecycle.Exit(role=enums.Role.TRAINER, exit_code=None, node_ready=False),
     )
     assert [lifecycle.classify(end) for end in ends] == [lifecycle.FailureClass.INFRASTRUCTURE] * 3
 

@@ -3,8 +3,8 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import errors
-from rljob_api.load import load_manifest
 from rljob_api.manifest.job import RLJob
+from rljob_api.validation.load import load_manifest
 
 Text = Callable[..., str]
 

@@ -2,8 +2,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from rljob_api import errors, unsupported
-from rljob_api.load import load_manifest
+from rljob_api import errors
+from rljob_api.validation import migration
+from rljob_api.validation.load import load_manifest
 
 UNSERVED: dict[str, object] = {
     "queue": {"name": "q"},
@@ -23,9 +24,9 @@ def test_field_that_nothing_serves_is_refused_with_what_works(
 ) -> None:
     with pytest.raises(errors.ManifestError) as refused:
         load_manifest(manifest_text({path: UNSERVED[path]}))
-    works = unsupported.UNSUPPORTED[path]
+    works = migration.UNSUPPORTED[path]
     assert refused.value.problems == (f"spec.{path} is not supported yet: {works}; leave it out",)
 
 
 def test_every_field_that_nothing_serves_has_a_case() -> None:
-    assert set(UNSERVED) == set(unsupported.UNSUPPORTED)
+    assert set(UNSERVED) == set(migration.UNSUPPORTED)

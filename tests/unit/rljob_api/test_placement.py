@@ -3,7 +3,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest.job import RLJob
 from rljob_api.placement import Placement, local_placement, num_local_ports
 
@@ -16,7 +16,7 @@ class Share:
     num_threads: int
 
 
-def place(job: RLJob, ports: range, shares: Mapping[names.Role, tuple[Share, ...]] | None = None) -> Placement:
+def place(job: RLJob, ports: range, shares: Mapping[enums.Role, tuple[Share, ...]] | None = None) -> Placement:
     return local_placement(
         job, uid="u", run_dir="/r", base_dir="/b", cache_dir="/c", ports=ports, num_cores=4, shares=shares
     )
@@ -31,8 +31,8 @@ def test_ports_are_counted_by_replicas(make_job: MakeJob) -> None:
 
 def test_each_process_gets_the_cores_planned_for_it(make_job: MakeJob) -> None:
     shares = {
-        names.Role.ROLLOUT: (Share((2,), 1), Share((3,), 1)),
-        names.Role.TRAINER: (Share((0,), 1), Share((1,), 1)),
+        enums.Role.ROLLOUT: (Share((2,), 1), Share((3,), 1)),
+        enums.Role.TRAINER: (Share((0,), 1), Share((1,), 1)),
     }
     placement = place(make_job({"rollout.replicas": 2, "trainer.processesPerNode": 2}), range(20), shares)
     assert [process.cpu_affinity for process in placement.rollouts] == [(2,), (3,)]

@@ -7,8 +7,8 @@ the cap on the behaviour weight of its released configurations. areal-counting: 
 import pytest
 
 from rljob_api import resolve
-from rljob_api.load import load_manifest
 from rljob_api.manifest.algorithm import NormalizeSpec, RewardsSpec
+from rljob_api.validation.load import load_manifest
 from rljob_testing import examples
 from rljob_testing.sections import section
 

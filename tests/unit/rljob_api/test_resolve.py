@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from rljob_api import crd, errors, resolve, roles
-from rljob_api.load import load_manifest
+from rljob_api import errors, process_config, resolve
 from rljob_api.manifest.algorithm import CriticSpec, NormalizeSpec
 from rljob_api.manifest.base import num_bytes
 from rljob_api.manifest.data import CurriculumSpec
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.loss import CorrectionSpec
-from rljob_api.roles import VERIFY_QUEUE_S, VERIFY_TRIES
+from rljob_api.process_config import VERIFY_QUEUE_S, VERIFY_TRIES
+from rljob_api.validation import crd
+from rljob_api.validation.load import load_manifest
 from rljob_testing.sections import section
 
 MakeJob = Callable[..., RLJob]
@@ -217,7 +218,7 @@ def test_relative_paths_are_relative_to_the_manifest(make_job: MakeJob) -> None:
 )
 def test_model_name_says_what_is_loaded(name: str, path: str, make_job: MakeJob) -> None:
     trainer = resolved(make_job({"model.name": name})).trainer
-    assert trainer.model == roles.ModelFiles(name=name, path=path, cache_dir="/cache")
+    assert trainer.model == process_config.ModelFiles(name=name, path=path, cache_dir="/cache")
     assert trainer.spec.model.tokenizer == name
 
 
@@ -341,7 +342,7 @@ def test_resolution_is_deterministic_and_its_configs_survive_json(values: dict[s
     job = RLJob.model_validate_json(json.dumps(manifest))
     first, second = resolved(job), resolved(RLJob.model_validate_json(json.dumps(manifest)))
     assert first == second
-    adapter: TypeAdapter[roles.RoleConfig] = TypeAdapter(roles.RoleConfig)
+    adapter: TypeAdapter[process_config.RoleConfig] = TypeAdapter(process_config.RoleConfig)
     for config in first.configs:
         assert adapter.validate_json(config.model_dump_json()) == config
     staleness = first.coordinator.spec.async_
@@ -482,7 +483,7 @@ def test_configs_hold_no_pod_settings_and_a_verifiers_only_its_rewards_and_how_t
     written = {config.kind: config.model_dump_json() for config in found.configs}
     assert [kind for kind, text in written.items() if "of-another-pod" in text] == []
     assert "questions-and-answers" in written["coordinator"]
-    process = set(roles.ProcessConfig.model_fields)
+    process = set(process_config.ProcessConfig.model_fields)
     own = {"kind", "bind_host", "port", "num_slots", "max_waiting", "rewards", "execution", "observability"}
     assert set(json.loads(written["verifier"])) == process | own
     assert set(json.loads(written["verifier"])["execution"]) == {
@@ -497,5 +498,5 @@ def test_what_a_process_reads_back_is_what_was_resolved_whatever_was_written_and
                                   "workflow.config": {"layout": "legacy"}}  # fmt: skip
     spec = resolved(make_job(changes)).trainer.spec
     assert (spec.algorithm.loss.clip_high, spec.algorithm.rewards.clip) == (0.3, None)
-    again = roles.TrainerConfig.model_validate_json(resolved(make_job(changes)).trainer.model_dump_json())
+    again = process_config.TrainerConfig.model_validate_json(resolved(make_job(changes)).trainer.model_dump_json())
     assert again.spec.model_dump() == spec.model_dump()

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import rules
 from rljob_api.manifest import reward_options
 from rljob_api.manifest.job import RLJob
+from rljob_api.validation import rules
 
 MakeJob = Callable[..., RLJob]
 

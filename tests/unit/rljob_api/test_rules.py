@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from rljob_api import rules
 from rljob_api.manifest.job import RLJob
+from rljob_api.validation import rules
 
 MakeJob = Callable[..., RLJob]
 LOSS = "algorithm.loss"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_testing import makers
 
 
@@ -50,12 +50,12 @@ def test_logprob_above_zero_by_rounding_only_is_accepted() -> None:
 
 def test_infra_failure_cannot_carry_a_reward() -> None:
     with pytest.raises(errors.WireError, match="cannot have reward 0.0"):
-        types.Verdict(reward=0.0, reason=names.VerdictReason.INFRA_FAILURE, outcome=names.VerifyOutcome.INFRA_ERROR)
+        types.Verdict(reward=0.0, reason=enums.VerdictReason.INFRA_FAILURE, outcome=enums.VerifyOutcome.INFRA_ERROR)
 
 
 def test_graded_verdict_cannot_lack_a_reward() -> None:
     with pytest.raises(errors.WireError, match="cannot have reward None"):
-        types.Verdict(reward=None, reason=names.VerdictReason.WRONG, outcome=names.VerifyOutcome.FAIL)
+        types.Verdict(reward=None, reason=enums.VerdictReason.WRONG, outcome=enums.VerifyOutcome.FAIL)
 
 
 @st.composite

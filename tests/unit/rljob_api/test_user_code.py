@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import errors, resolve, rules
+from rljob_api import errors, resolve
 from rljob_api.manifest.job import RLJob
+from rljob_api.validation import rules
 
 MakeJob = Callable[..., RLJob]
 CODE = {"workflow.type": "mine:Game", "workflow.code": {"path": "code/mine.py"}}

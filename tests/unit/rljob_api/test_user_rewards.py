@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import resolve, rules
+from rljob_api import resolve
 from rljob_api.manifest.job import RLJob
+from rljob_api.validation import rules
 
 MakeJob = Callable[..., RLJob]
 

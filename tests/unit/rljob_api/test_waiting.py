@@ -5,7 +5,7 @@ import dataclasses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_api import names, types, waiting
+from rljob_api import enums, types, waiting
 
 
 def _wait(role: str, on: str, since: float = 0.0, pod: str = "") -> types.Waiting:
@@ -25,7 +25,7 @@ def test_chain_ends_at_the_role_that_waits_for_nobody() -> None:
 
 
 def test_chain_of_a_run_begins_at_the_trainer_or_at_the_rollouts_where_it_waits_for_nobody() -> None:
-    run = types.RunStatus(job="job", phase=names.Phase.RUNNING)
+    run = types.RunStatus(job="job", phase=enums.Phase.RUNNING)
     both = (_wait("rollout", "verifier"), _wait("trainer", "rollout"))
     assert waiting.chain_of(dataclasses.replace(run, waiting=both)).links[0].role == "trainer"
     assert waiting.chain_of(dataclasses.replace(run, waiting=both[:1])).links[0].role == "rollout"
@@ -77,7 +77,7 @@ def _rollout(pod: str, *, version: int = 7, leases: int = 0) -> types.PodStatus:
 
 def _found(*pods: types.PodStatus) -> waiting.Diagnosis:
     run = types.RunStatus(
-        job="job", phase=names.Phase.RUNNING, published_version=7, waiting=CIRCLE, pods=pods, last_progress_at=10
+        job="job", phase=enums.Phase.RUNNING, published_version=7, waiting=CIRCLE, pods=pods, last_progress_at=10
     )
     return waiting.diagnose(run, now=NOW)
 
@@ -99,5 +99,5 @@ def test_circle_remains_where_every_rollout_waits_and_serves_the_newest_version(
 
 
 def test_a_rollout_at_the_staleness_bound_waits_for_a_trainer_step() -> None:
-    link = types.Waiting(role="rollout", pod="r-0", what=names.WaitReason.STALENESS, on_role="trainer", since=70.0)
+    link = types.Waiting(role="rollout", pod="r-0", what=enums.WaitReason.STALENESS, on_role="trainer", since=70.0)
     assert waiting.sentence(link, NOW) == "r-0 waits for a trainer step (staleness bound) for 30 s"

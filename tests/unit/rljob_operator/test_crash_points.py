@@ -6,7 +6,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_testing.operator_runs import Run, operator_job
 
 # As many as 18.1 asks for in a CI run, the same ones every time.
@@ -17,7 +17,7 @@ NUM_ORDERS = 32
 
 
 def _tell(run: Run, *, step: int) -> None:
-    run.cluster.says(names.Phase.RUNNING, step=step, checkpoint_step=step)
+    run.cluster.says(enums.Phase.RUNNING, step=step, checkpoint_step=step)
 
 
 def story(run: Run, order: random.Random) -> None:
@@ -28,11 +28,11 @@ def story(run: Run, order: random.Random) -> None:
     order.shuffle(acts)
     for step, act in enumerate(acts, start=2):
         act(run, order)
-        run.until(lambda: len(run.alive(names.Role.TRAINER)) == 2)
+        run.until(lambda: len(run.alive(enums.Role.TRAINER)) == 2)
         _tell(run, step=step)
         run.wait(order.choice([0.0, 1.0, 40.0]))
     run.cluster.end_trainer(0)
-    run.cluster.says(names.Phase.FINISHED, step=10)
+    run.cluster.says(enums.Phase.FINISHED, step=10)
     run.until(lambda: run.summary == "Succeeded")
     run.wait(30.0)
 
@@ -134,9 +134,9 @@ def _happen(run: Run, event: str, step: int) -> None:
             cluster.end_trainer({"fail": 1, "infra": 75, "config": 78}[event], rank=0)
         case "finish":
             cluster.end_trainer(0)
-            cluster.says(names.Phase.FINISHED, step=10)
+            cluster.says(enums.Phase.FINISHED, step=10)
         case "step":
-            cluster.says(names.Phase.RUNNING, step=step, checkpoint_step=step)
+            cluster.says(enums.Phase.RUNNING, step=step, checkpoint_step=step)
         case "lose_job":
             for ref in [ref for ref in cluster.children if ref.kind == "Job"]:
                 del cluster.children[ref]
@@ -150,7 +150,7 @@ def _happen(run: Run, event: str, step: int) -> None:
         case "quiet":
             cluster.silent_since = run.clock.now()
         case "deny" | "admit":
-            cluster.denied = {names.Role.TRAINER: "exceeded quota"} if event == "deny" else {}
+            cluster.denied = {enums.Role.TRAINER: "exceeded quota"} if event == "deny" else {}
         case "back" | "on":
             run.clock.jump(-50.0 if event == "back" else 400.0)
         case _:

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_api.manifest.status import JobStatus
 from rljob_operator import clock
 from rljob_operator.model import Pod
 from rljob_testing.operator_runs import Run, operator_job
 
-C, R, V, T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
+C, R, V, T = enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.TRAINER
 HOUR = 3600.0
 UNPLACED = {"phase": "Pending", "ready": False, "conditions": frozenset({("PodScheduled", "False")})}
 
@@ -61,7 +61,7 @@ def test_first_step_was_done_while_the_operator_was_away_for_longer_than_the_dea
     run.clock.tick(HOUR)
     run.settle()
     assert condition(run, "Failed")[0] == "False", "nothing was heard yet"
-    run.cluster.says(names.Phase.RUNNING, step=300, checkpoint_step=290, attempts=(attempt(at=stepped_at),))
+    run.cluster.says(enums.Phase.RUNNING, step=300, checkpoint_step=290, attempts=(attempt(at=stepped_at),))
     run.settle()
     assert run.summary == "Running"
     assert status(run).first_step_time == clock.to_timestamp(stepped_at), "when it was done, not when it was heard of"
@@ -75,7 +75,7 @@ def test_coordinator_cannot_be_reached_for_a_day_and_is_named_while_the_run_goes
     assert condition(run, "CoordinatorReady")[:2] == ("False", "Unreachable")
     assert condition(run, "Stalled")[:2] == ("True", "CoordinatorUnreachable")
     assert (run.summary, disturbed(run)) == ("Stalled", [])
-    run.cluster.says(names.Phase.RUNNING, step=900, attempts=(attempt(at=run.clock.now() - 23 * HOUR),))
+    run.cluster.says(enums.Phase.RUNNING, step=900, attempts=(attempt(at=run.clock.now() - 23 * HOUR),))
     run.settle()
     assert (run.summary, disturbed(run)) == ("Running", [])
 
@@ -83,12 +83,12 @@ def test_coordinator_cannot_be_reached_for_a_day_and_is_named_while_the_run_goes
 def test_step_between_the_last_report_and_the_deadline_is_not_overlooked() -> None:
     run = started(startupDeadlineSeconds=100)
     run.clock.tick(95)
-    run.cluster.says(names.Phase.RUNNING, step=0, attempts=(attempt(),))
+    run.cluster.says(enums.Phase.RUNNING, step=0, attempts=(attempt(),))
     run.settle()
     run.clock.tick(10)
     run.settle()
     assert condition(run, "Failed")[0] == "False", "the report is older than the deadline"
-    run.cluster.says(names.Phase.RUNNING, step=1, attempts=(attempt(at=run.clock.now() - 12.0),))
+    run.cluster.says(enums.Phase.RUNNING, step=1, attempts=(attempt(at=run.clock.now() - 12.0),))
     run.settle()
     assert run.summary == "Running"
 
@@ -96,7 +96,7 @@ def test_step_between_the_last_report_and_the_deadline_is_not_overlooked() -> No
 def test_run_of_which_the_coordinator_says_that_it_made_no_step_ends_and_says_what_was_waited_for() -> None:
     run = started(startupDeadlineSeconds=100)
     run.clock.tick(100)
-    run.cluster.says(names.Phase.RUNNING, step=0, attempts=(attempt(),))
+    run.cluster.says(enums.Phase.RUNNING, step=0, attempts=(attempt(),))
     run.settle()
     assert condition(run, "Failed") == (
         "True",
@@ -143,7 +143,7 @@ def test_run_that_finished_while_the_operator_was_away_past_the_end_of_the_whole
     run.cluster.settle()
     run.clock.tick(HOUR)
     run.settle()
-    run.cluster.says(names.Phase.FINISHED, step=10, attempts=(attempt(at=run.clock.now()),))
+    run.cluster.says(enums.Phase.FINISHED, step=10, attempts=(attempt(at=run.clock.now()),))
     run.settle()
     assert condition(run, "Complete")[:2] == ("True", "MaxStepsReached")
 
@@ -153,14 +153,14 @@ def test_run_that_goes_on_past_its_end_is_ended_whether_or_not_its_coordinator_a
     run = started(activeDeadlineSeconds=600)
     run.clock.tick(600)
     if heard:
-        run.cluster.says(names.Phase.RUNNING, step=7, attempts=(attempt(at=1.0),))
+        run.cluster.says(enums.Phase.RUNNING, step=7, attempts=(attempt(at=1.0),))
     run.settle()
     assert condition(run, "Failed")[:2] == ("True", "ActiveDeadlineExceeded")
 
 
 def test_new_operator_asks_before_it_ends_a_run_whose_time_is_over() -> None:
     run = started(activeDeadlineSeconds=600)
-    run.cluster.says(names.Phase.RUNNING, step=7, attempts=(attempt(at=1.0),))
+    run.cluster.says(enums.Phase.RUNNING, step=7, attempts=(attempt(at=1.0),))
     run.settle()
     run.clock.tick(HOUR)
     run.cluster.report = None
@@ -172,7 +172,7 @@ def test_new_operator_asks_before_it_ends_a_run_whose_time_is_over() -> None:
 
 def test_resumed_run_steps_below_the_step_that_its_suspended_segment_had_reached() -> None:
     run = started(maxSteps=100)
-    run.cluster.says(names.Phase.RUNNING, step=49, checkpoint_step=40, attempts=(attempt(at=run.clock.now()),))
+    run.cluster.says(enums.Phase.RUNNING, step=49, checkpoint_step=40, attempts=(attempt(at=run.clock.now()),))
     run.settle()
     run.cluster.edit(suspend=True)
     run.until(lambda: run.summary == "Suspended")
@@ -180,13 +180,13 @@ def test_resumed_run_steps_below_the_step_that_its_suspended_segment_had_reached
     run.cluster.edit(suspend=False)
     run.settle()
     loads = (attempt(1, at=1.0), attempt(2, resume_step=40))
-    run.cluster.says(names.Phase.RUNNING, step=40, checkpoint_step=40, attempts=loads)
+    run.cluster.says(enums.Phase.RUNNING, step=40, checkpoint_step=40, attempts=loads)
     run.settle()
     assert status(run).first_step_time is None
     for step in range(41, 50):
         run.clock.tick(300)
         steps = (attempt(1, at=1.0), attempt(2, resume_step=40, at=run.clock.now() - 300 * (step - 41)))
-        run.cluster.says(names.Phase.RUNNING, step=step, checkpoint_step=40, attempts=steps)
+        run.cluster.says(enums.Phase.RUNNING, step=step, checkpoint_step=40, attempts=steps)
         run.settle()
         assert run.summary == "Running"
         assert status(run).first_step_time is not None
@@ -207,11 +207,11 @@ def test_pods_wait_for_accelerators_for_a_day_and_the_start_counts_from_when_the
     run.settle()
     assert condition(run, "PodsScheduled")[:2] == ("True", "Scheduled")
     run.clock.tick(1700)
-    run.cluster.says(names.Phase.STARTING, step=0, attempts=(attempt(),))
+    run.cluster.says(enums.Phase.STARTING, step=0, attempts=(attempt(),))
     run.settle()
     assert condition(run, "Failed")[0] == "False"
     run.clock.tick(200)
-    run.cluster.says(names.Phase.STARTING, step=0, attempts=(attempt(),))
+    run.cluster.says(enums.Phase.STARTING, step=0, attempts=(attempt(),))
     run.settle()
     assert condition(run, "Failed")[1] == "StartupDeadlineExceeded"
 
@@ -223,7 +223,7 @@ def test_attempt_that_is_preempted_while_it_loads_has_its_time_from_its_next_nod
     run.until(lambda: run.alive(T) == ["job-trainer-2-0", "job-trainer-2-1"])
     become(run, "job-trainer-2-0", UNPLACED)
     run.clock.tick(31 * 60)
-    run.cluster.says(names.Phase.STARTING, step=0, attempts=(attempt(1),))
+    run.cluster.says(enums.Phase.STARTING, step=0, attempts=(attempt(1),))
     run.settle()
     assert condition(run, "Failed")[0] == "False"
 
@@ -244,13 +244,13 @@ def test_limit_of_waiting_for_nodes_ends_a_run_where_one_is_asked_for_and_may_be
     )
 
 
-@pytest.mark.parametrize("role", list(names.Role))
+@pytest.mark.parametrize("role", list(enums.Role))
 def test_pod_that_had_its_node_and_ends_or_goes_after_the_limit_of_waiting_for_nodes_waited_for_none(
-    role: names.Role,
+    role: enums.Role,
 ) -> None:
     run = started(schedulingDeadlineSeconds=600)
     run.clock.tick(700)
-    run.cluster.says(names.Phase.STARTING, step=0, attempts=(attempt(),))
+    run.cluster.says(enums.Phase.STARTING, step=0, attempts=(attempt(),))
     run.settle()
     if role is T:
         run.cluster.end_trainer(1)
@@ -271,7 +271,7 @@ def test_pod_that_is_denied_after_all_had_a_node_has_the_whole_limit_from_then_o
     del run.cluster.pods["job-coordinator-0"]
     denied_at = run.clock.now()
     while condition(run, "Failed")[0] == "False" and run.clock.now() < denied_at + HOUR:
-        run.cluster.says(names.Phase.STARTING, step=0, attempts=(attempt(),))
+        run.cluster.says(enums.Phase.STARTING, step=0, attempts=(attempt(),))
         run.settle()
         run.clock.tick(10)
     assert condition(run, "Failed")[:2] == ("True", "SchedulingDeadlineExceeded")
@@ -291,7 +291,7 @@ def test_start_is_given_more_time_while_it_starts_and_no_pod_is_touched() -> Non
     run.cluster.edit(startup_deadline_seconds=7200)
     run.settle()
     run.clock.tick(HOUR)
-    run.cluster.says(names.Phase.STARTING, step=0, attempts=(attempt(),))
+    run.cluster.says(enums.Phase.STARTING, step=0, attempts=(attempt(),))
     run.settle()
     assert (condition(run, "Failed")[0], disturbed(run)) == ("False", [])
 
@@ -331,11 +331,11 @@ def test_healthy_run_is_neither_ended_nor_disturbed_whatever_the_operator_misses
                 run.clock.tick(1.0)
         step, stepped_at = step + 1, stepped_at or run.clock.now()
         if heard:
-            run.cluster.says(names.Phase.RUNNING, step=step, attempts=(attempt(at=stepped_at),))
+            run.cluster.says(enums.Phase.RUNNING, step=step, attempts=(attempt(at=stepped_at),))
         run.reconcile()
         run.cluster.settle()
         assert condition(run, "Failed")[0] == "False", events
         assert disturbed(run) == [], events
-    run.cluster.says(names.Phase.RUNNING, step=step + 1, attempts=(attempt(at=stepped_at or run.clock.now()),))
+    run.cluster.says(enums.Phase.RUNNING, step=step + 1, attempts=(attempt(at=stepped_at or run.clock.now()),))
     run.settle()
     assert run.summary == "Running"

@@ -2,19 +2,19 @@ import dataclasses
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.model import Child, Ref
 from rljob_testing.fake_cluster import DRAIN_S
 from rljob_testing.operator_runs import Run, operator_job
 
-C, R, V, T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
+C, R, V, T = enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.TRAINER
 CONFIG = Ref("ConfigMap", "job-config")
 
 
 def running(changes: dict[str, object] | None = None) -> Run:
     run = Run(operator_job(changes))
     run.settle()
-    run.cluster.says(names.Phase.RUNNING, step=3, checkpoint_step=2)
+    run.cluster.says(enums.Phase.RUNNING, step=3, checkpoint_step=2)
     run.settle()
     return run
 
@@ -37,7 +37,7 @@ def test_job_starts_with_what_pods_rest_on_and_then_all_roles_at_once() -> None:
         "apply job-trainer-1",
     ]
     run.settle()
-    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.cluster.says(enums.Phase.RUNNING, step=1)
     run.settle()
     assert run.summary == "Running"
     assert condition(run, "Running") == ("True", "Running")
@@ -47,7 +47,7 @@ def finished() -> Run:
     """Return a run whose trainer has ended it."""
     run = running()
     run.cluster.end_trainer(0)
-    run.cluster.says(names.Phase.FINISHED, step=10)
+    run.cluster.says(enums.Phase.FINISHED, step=10)
     run.settle()
     return run
 
@@ -125,7 +125,7 @@ def test_new_operator_asks_before_it_takes_a_finished_trainer_at_its_word() -> N
     run.cluster.report = None
     run.settle()
     assert run.summary != "Succeeded"
-    run.cluster.says(names.Phase.FINISHED, step=7)
+    run.cluster.says(enums.Phase.FINISHED, step=7)
     run.settle()
     assert condition(run, "Complete") == ("True", "DataExhausted")
 
@@ -168,7 +168,7 @@ def test_run_fails_for_the_reason_of_its_last_attempt(exit_code: int, budget: di
 def test_run_that_the_coordinator_declares_failed_fails_with_its_sentence_and_frees_the_pods_that_cost_most() -> None:
     run = running()
     why = "record 7 of source 'sums' cannot be used: it has no 'answer'"
-    run.cluster.says(names.Phase.FAILED, step=1, failure=why)
+    run.cluster.says(enums.Phase.FAILED, step=1, failure=why)
     run.settle()
     assert condition(run, "Failed") == ("True", "ConfigurationError")
     job = run.cluster.job
@@ -246,7 +246,7 @@ def test_run_without_a_step_fails_at_the_startup_deadline_and_a_resumed_one_star
     run = Run(operator_job({"startupDeadlineSeconds": 100}))
     run.settle()
     run.clock.tick(101)
-    run.cluster.says(names.Phase.STARTING, step=0)
+    run.cluster.says(enums.Phase.STARTING, step=0)
     run.settle()
     assert condition(run, "Failed") == ("True", "StartupDeadlineExceeded")
     resumed = running({"startupDeadlineSeconds": 100})
@@ -255,7 +255,7 @@ def test_run_without_a_step_fails_at_the_startup_deadline_and_a_resumed_one_star
     resumed.wait(1000)
     resumed.cluster.edit(suspend=False)
     resumed.settle()
-    resumed.cluster.says(names.Phase.RUNNING, step=4)
+    resumed.cluster.says(enums.Phase.RUNNING, step=4)
     resumed.wait(101)
     resumed.cluster.answers()
     resumed.settle()
@@ -265,7 +265,7 @@ def test_run_without_a_step_fails_at_the_startup_deadline_and_a_resumed_one_star
 def test_job_is_deleted_when_its_time_is_over_and_not_before() -> None:
     run = running({"ttlSecondsAfterFinished": 50})
     run.cluster.end_trainer(0)
-    run.cluster.says(names.Phase.FINISHED, step=10)
+    run.cluster.says(enums.Phase.FINISHED, step=10)
     run.settle()
     run.wait(40)
     assert run.cluster.job is not None

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_operator.clock import TokenBucket
 from rljob_operator.coordinators import MOST_SILENT_AT_ONCE, Channels, Poller, Target, poll_interval_s
 from rljob_testing.clock import FakeClock
 
-RUN = types.RunStatus(job="job", phase=names.Phase.RUNNING, step=1, last_progress_at=0.0)
+RUN = types.RunStatus(job="job", phase=enums.Phase.RUNNING, step=1, last_progress_at=0.0)
 TARGET = Target(key="team/run", uid="uid", address="coordinator")
 
 

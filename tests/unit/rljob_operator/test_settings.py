@@ -2,7 +2,7 @@ import pathlib
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator import settings
 
 
@@ -15,7 +15,7 @@ def test_settings_are_read_with_the_keys_of_the_charts_values(tmp_path: pathlib.
     found = settings.read(path)
     assert found.watch_namespaces == ("a",)
     assert found.jobs.require_tls
-    assert found.jobs.images == {names.Role.ROLLOUT: "r:1"}
+    assert found.jobs.images == {enums.Role.ROLLOUT: "r:1"}
     assert found.jobs.egress == (settings.Egress(cidr="10.0.0.0/8", excluded=("10.1.0.0/16",), ports=(443, 9000)),)
     assert found.concurrency == 8
 

@@ -1,6 +1,6 @@
 import dataclasses
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_operator.model import Report
 from rljob_testing.operator_runs import Run, operator_job
 
@@ -9,7 +9,7 @@ def four_rollouts() -> Run:
     """Return a run whose second rollout lags a version behind."""
     run = Run(operator_job({"rollout": {"replicas": 4, "drainSeconds": 60}}))
     run.settle()
-    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.cluster.says(enums.Phase.RUNNING, step=1)
     report = run.cluster.report
     assert report is not None
     versions = {"job-rollout-0": 5, "job-rollout-1": 4, "job-rollout-2": 5, "job-rollout-3": 5}

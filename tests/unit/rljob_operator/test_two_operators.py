@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_testing.operator_rivals import Faults, Rivals
 from rljob_testing.operator_runs import Run, operator_job
 
@@ -22,23 +22,23 @@ TROUBLE = Faults(hears=0.15, conflicts=0.05, lost=0.05, dies=0.02)
 def _story(run: Run, order: random.Random) -> None:
     """A run that fails, is suspended, resized and resumed, and finishes; a child is taken away by hand."""
     run.settle()
-    run.cluster.says(names.Phase.RUNNING, step=1, checkpoint_step=1)
+    run.cluster.says(enums.Phase.RUNNING, step=1, checkpoint_step=1)
     run.settle()
     run.cluster.end_trainer(order.choice([1, 75]), rank=order.choice([0, 1, None]))
-    run.until(lambda: len(run.alive(names.Role.TRAINER)) == 2)
-    run.cluster.says(names.Phase.RUNNING, step=2, checkpoint_step=2)
+    run.until(lambda: len(run.alive(enums.Role.TRAINER)) == 2)
+    run.cluster.says(enums.Phase.RUNNING, step=2, checkpoint_step=2)
     run.settle()
     run.cluster.edit(suspend=True)
     run.until(lambda: run.summary == "Suspended")
     run.cluster.edit(suspend=False)
-    run.until(lambda: len(run.alive(names.Role.TRAINER)) == 2)
-    run.cluster.says(names.Phase.RUNNING, step=3, checkpoint_step=3)
+    run.until(lambda: len(run.alive(enums.Role.TRAINER)) == 2)
+    run.cluster.says(enums.Phase.RUNNING, step=3, checkpoint_step=3)
     run.settle()
     lost = order.choice([ref for ref in sorted(run.cluster.children) if ref.kind == "Deployment"])
     del run.cluster.children[lost]
     run.settle()
     run.cluster.end_trainer(0)
-    run.cluster.says(names.Phase.FINISHED, step=10)
+    run.cluster.says(enums.Phase.FINISHED, step=10)
     run.until(lambda: run.summary == "Succeeded")
     run.wait(30.0)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 import rljob_api
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_workers.cli import choices
 
 if TYPE_CHECKING:
@@ -77,19 +77,19 @@ def _exit_with(command: Callable[[], int]) -> NoReturn:
     try:
         code = command()
     except errors.ManifestError as error:
-        code = _print_errors(error.problems, names.ExitCode.BAD_INPUT)
+        code = _print_errors(error.problems, enums.ExitCode.BAD_INPUT)
     except errors.DataError as error:
-        code = _print_errors([str(error)], names.ExitCode.BAD_INPUT)
+        code = _print_errors([str(error)], enums.ExitCode.BAD_INPUT)
     except errors.RLJobError as error:
-        code = _print_errors([str(error)], names.ExitCode.FAILED)
+        code = _print_errors([str(error)], enums.ExitCode.FAILED)
     except PermissionError as error:
-        code = _print_errors([f"cannot read {error.filename}: permission denied"], names.ExitCode.FAILED)
+        code = _print_errors([f"cannot read {error.filename}: permission denied"], enums.ExitCode.FAILED)
     except KeyboardInterrupt:
-        code = int(names.ExitCode.INTERRUPTED)
+        code = int(enums.ExitCode.INTERRUPTED)
     raise typer.Exit(code)
 
 
-def _print_errors(problems: Sequence[str], code: names.ExitCode) -> int:
+def _print_errors(problems: Sequence[str], code: enums.ExitCode) -> int:
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
     return int(code)
@@ -374,7 +374,7 @@ def report(
 @app.command()
 def crd() -> None:
     """Print the CustomResourceDefinition of RLJob, for `kubectl apply -f -`."""
-    from rljob_api import crd as definition
+    from rljob_api.validation import crd as definition
 
     print(definition.text(), end="")
 

@@ -4,7 +4,7 @@ import enum
 import itertools
 import pathlib
 
-from rljob_api import names
+from rljob_api import enums
 
 
 class Output(enum.StrEnum):
@@ -35,10 +35,10 @@ def jobs(incomplete: str) -> list[str]:
 
 def roles(incomplete: str) -> list[str]:
     """Return the roles, and the runner."""
-    return [role for role in ("runner", *map(str, names.Role)) if role.startswith(incomplete)]
+    return [role for role in ("runner", *map(str, enums.Role)) if role.startswith(incomplete)]
 
 
 def reasons(incomplete: str) -> list[str]:
     """Return the reasons of verdicts and of drops."""
-    all_reasons = [*map(str, names.VerdictReason), *map(str, names.DropReason)]
+    all_reasons = [*map(str, enums.VerdictReason), *map(str, enums.DropReason)]
     return [reason for reason in all_reasons if reason.startswith(incomplete)]

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import pydantic
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_api.manifest.status import Condition, JobStatus
 from rljob_workers.cli import kubectl
 from rljob_workers.local import prepare
 from rljob_workers.local.rundir import log_lines
 
-_RESOURCE = f"rljobs.{names.API_GROUP}"
-JOB_LABEL, ROLE_LABEL = f"{names.API_GROUP}/job", f"{names.API_GROUP}/role"
+_RESOURCE = f"rljobs.{enums.API_GROUP}"
+JOB_LABEL, ROLE_LABEL = f"{enums.API_GROUP}/job", f"{enums.API_GROUP}/role"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def job_of(body: kubectl.Object) -> Job:
     except pydantic.ValidationError as error:
         raise errors.ClusterError(
             f"the status of {body['metadata']['name']} cannot be read: {error.error_count()} fields do not match "
-            f"{names.API_GROUP}/{names.API_VERSION}"
+            f"{enums.API_GROUP}/{enums.API_VERSION}"
         ) from error
     stall = (body["spec"].get("failurePolicy") or {}).get("stall") or {}
     limit = stall.get("timeoutSeconds")
@@ -141,7 +141,7 @@ def _trouble(status: kubectl.Object, containers: Sequence[kubectl.Object]) -> st
 
 def events(client: kubectl.Kubectl, job: str, count: int) -> list[log_lines.Line]:
     """Return the newest events about the RLJob, oldest first. Raises ClusterError."""
-    about = f"--field-selector=involvedObject.kind={names.KIND},involvedObject.name={job}"
+    about = f"--field-selector=involvedObject.kind={enums.KIND},involvedObject.name={job}"
     lines = sorted((event_of(event) for event in client.get("events", about)["items"]), key=lambda line: line.at)
     return lines[-count:] if count else []
 

@@ -5,7 +5,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_workers.cli import cluster, kubectl
 from rljob_workers.cli import logs as local_logs
 from rljob_workers.local.run import child
@@ -40,7 +40,7 @@ def logs(client: kubectl.Kubectl, job: str, options: local_logs.Options) -> int:
     if options.tail is not None and not options.follow:
         shown = collections.deque(shown, maxlen=options.tail)
     local_logs.show(shown, as_json=options.as_json)
-    return int(names.ExitCode.OK)
+    return int(enums.ExitCode.OK)
 
 
 def last_lines(client: kubectl.Kubectl, pods: Iterable[cluster.Pod], count: int) -> dict[str, list[str]]:

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 
-from rljob_api import names, waiting
+from rljob_api import enums, waiting
 from rljob_api.conditions import STALL_REASONS, ConditionType
 from rljob_api.manifest.status import PaceStatus, TrajectoriesStatus
 from rljob_workers.cli import cluster, cluster_logs, kubectl, why_text
@@ -37,7 +37,7 @@ def status(client: kubectl.Kubectl, job: str, *, as_json: bool, again: bool) -> 
         )
 
     local.repeat(look, again=again, redraw=not as_json)
-    return int(names.ExitCode.OK)
+    return int(enums.ExitCode.OK)
 
 
 def why(client: kubectl.Kubectl, job: str, *, as_json: bool, num_events: int) -> int:
@@ -48,7 +48,7 @@ def why(client: kubectl.Kubectl, job: str, *, as_json: bool, num_events: int) ->
     ends = cluster_logs.last_lines(client, troubled, local.NUM_LAST_LINES)
     down = [_down(pod, ends.get(pod.name, ())) for pod in troubled]
     local.show(account(cluster_job, down, events), as_json=as_json, now=now)
-    return int(names.ExitCode.OK)
+    return int(enums.ExitCode.OK)
 
 
 def as_values(job: cluster.Job) -> dict[str, object]:
@@ -79,8 +79,8 @@ def lines(job: cluster.Job, now: float) -> Iterator[str]:
 def _losses(counts: TrajectoriesStatus | None) -> Iterator[str]:
     if counts is not None:
         left_out: dict[str, int] = {
-            names.DropReason.TOO_LONG: counts.too_long,
-            names.DropReason.INVALID_RECORD: counts.invalid_record,
+            enums.DropReason.TOO_LONG: counts.too_long,
+            enums.DropReason.INVALID_RECORD: counts.invalid_record,
         }
         yield from why_text.loss_sentences(left_out=left_out, dump_failures=counts.dump_failures)
 

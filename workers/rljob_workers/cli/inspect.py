@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
-from rljob_api import names, types, waiting
+from rljob_api import enums, types, waiting
 from rljob_workers.cli import choices, locate, logs, why_text
 from rljob_workers.local import processes
 from rljob_workers.local.run import child, live, progress, supervise
@@ -97,7 +97,7 @@ def status(job: str, *, run_dir: pathlib.Path | None, as_json: bool, again: bool
         return Look(text=_as_text(run_status, states), line=_as_line(run_status, states), key=key, goes_on=goes_on)
 
     repeat(look, again=again, redraw=not as_json)
-    return int(names.ExitCode.OK)
+    return int(enums.ExitCode.OK)
 
 
 def _as_json(directory: layout.RunDir, run_status: types.RunStatus | None, *, indent: int | None) -> str:
@@ -125,7 +125,7 @@ def _as_text(run_status: types.RunStatus | None, states: Mapping[str, supervise.
 def _as_line(run_status: types.RunStatus | None, states: Mapping[str, supervise.State]) -> str:
     if run_status is None:
         return progress.phase_line(None, states)
-    desired = sum(state.role is names.Role.ROLLOUT for state in states.values())
+    desired = sum(state.role is enums.Role.ROLLOUT for state in states.values())
     return progress.progress_line(run_status, rollouts_wanted=desired)
 
 
@@ -172,7 +172,7 @@ def why(job: str, *, run_dir: pathlib.Path | None, as_json: bool, num_events: in
         now=now,
     )
     show(explanation, as_json=as_json, now=now)
-    return int(names.ExitCode.OK)
+    return int(enums.ExitCode.OK)
 
 
 def show(explanation: why_text.Account, *, as_json: bool, now: float) -> None:
@@ -245,7 +245,7 @@ def _stalled_after_s(spec: Mapping[str, object]) -> float | None:
 
 
 def _coordinator_since(entries: Sequence[journal.Entry]) -> float:
-    own = [entry.at for entry in entries if entry.event == "started" and entry.role == names.Role.COORDINATOR]
+    own = [entry.at for entry in entries if entry.event == "started" and entry.role == enums.Role.COORDINATOR]
     return own[-1] if own else 0.0
 
 

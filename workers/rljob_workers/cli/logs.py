@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_workers.cli import choices, locate
 from rljob_workers.local import terminal
 from rljob_workers.local.run import live
@@ -95,7 +95,7 @@ def checked_roles(roles: Collection[str], sources: Collection[str]) -> frozenset
         if not any(source == role or source.startswith(f"{role}-") for source in sources):
             available = ", ".join(dict.fromkeys([*sources])) or "none"
             raise errors.ManifestError(
-                f"--role is {role!r}, but must be a role ({', '.join(names.Role)}) or process; available: {available}"
+                f"--role is {role!r}, but must be a role ({', '.join(enums.Role)}) or process; available: {available}"
             )
     chosen = [s for s in sources if not roles or any(s == role or s.startswith(f"{role}-") for role in roles)]
     return frozenset(chosen)
@@ -166,7 +166,7 @@ def logs(
             )
             show(lines if tail is None else collections.deque(lines, maxlen=tail), as_json=options.as_json)
             if not goes_on:
-                return int(names.ExitCode.OK)
+                return int(enums.ExitCode.OK)
             tail = None
             wait(_FOLLOW_S)
     finally:

@@ -7,7 +7,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from rljob_api import devices, errors, explain, names, resolve
+from rljob_api import devices, enums, errors, resolve
+from rljob_api.validation import explain
 from rljob_workers.cli import locate
 from rljob_workers.local import evaluate as evaluation
 from rljob_workers.local import prepare, session
@@ -104,7 +105,7 @@ def plan(path: pathlib.Path, *, as_json: bool, changes: Sequence[str] = ()) -> i
             "configs": [config.model_dump(mode="json") for config in resolved.configs],
         }
         print(json.dumps(body, indent=1))
-        return int(names.ExitCode.OK)
+        return int(enums.ExitCode.OK)
     widths = [max((len(getattr(row, field)) for row in rows), default=0) for field in ("path", "value")]
     for row in rows:
         print(f"{row.path:<{widths[0]}}  {row.value:<{min(widths[1], 40)}}  {row.why}")
@@ -123,4 +124,4 @@ def plan(path: pathlib.Path, *, as_json: bool, changes: Sequence[str] = ()) -> i
     print("\nweight updates (deadlines)")
     for line in updates:
         print(f"  {line}")
-    return int(names.ExitCode.OK)
+    return int(enums.ExitCode.OK)

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_workers.cli import locate
 from rljob_workers.local import terminal
 from rljob_workers.local.rundir import dumps, group_facts, layout
@@ -101,8 +101,8 @@ def _text(text: str, max_chars: int) -> Iterator[str]:
 
 _COMPARED = re.compile(r"(<=|>=|<|>|=)?\s*(\S+)")
 _SAME = 1e-6
-_VERDICTS = frozenset(map(str, names.VerdictReason))
-_DROPS = frozenset(map(str, names.DropReason))
+_VERDICTS = frozenset(map(str, enums.VerdictReason))
+_DROPS = frozenset(map(str, enums.DropReason))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +212,7 @@ def trajectories(job: str, *, run_dir: pathlib.Path | None, options: Options) ->
         _tell(count, options, unreadable, groups)
     finally:
         ledger.close()
-    return int(names.ExitCode.OK)
+    return int(enums.ExitCode.OK)
 
 
 def _directory(job: str, run_dir: pathlib.Path | None) -> layout.RunDir:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
-from rljob_api import names, types, waiting
+from rljob_api import enums, types, waiting
 from rljob_api.conditions import STALLS
 from rljob_workers.cli import logs
 from rljob_workers.local import terminal
@@ -99,8 +99,8 @@ def _idle(account: Account) -> str:
 
 
 _WHY = {
-    names.DropReason.TOO_LONG: "the prompt is longer than maxPromptTokens of its source",
-    names.DropReason.INVALID_RECORD: "the record cannot be graded",
+    enums.DropReason.TOO_LONG: "the prompt is longer than maxPromptTokens of its source",
+    enums.DropReason.INVALID_RECORD: "the record cannot be graded",
 }
 
 

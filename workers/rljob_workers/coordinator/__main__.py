@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_workers.runtime import boot
 
 
@@ -15,7 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     elsewhere.
     """
     invocation = boot.parse(
-        roles.CoordinatorConfig,
+        process_config.CoordinatorConfig,
         program="rljob-coordinator",
         about="Leases prompts, keeps the ledger, packs batches and serves weight versions of one RL run.",
         argv=argv,
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return boot.run_main(lambda: asyncio.run(app.serve(invocation.config, invocation.config_path)))
 
 
-def check(config: roles.CoordinatorConfig) -> int:
+def check(config: process_config.CoordinatorConfig) -> int:
     """Print one line per problem of the data sources and per source that drops records; return 2 if there is a problem,
     else 0.
     """
@@ -42,7 +42,7 @@ def check(config: roles.CoordinatorConfig) -> int:
         print(f"error: {problem}", file=sys.stderr)
     for warning in (warning for _, source_warnings in checked for warning in source_warnings):
         print(f"warning: {warning}", file=sys.stderr)
-    return int(names.ExitCode.BAD_INPUT if problems else names.ExitCode.OK)
+    return int(enums.ExitCode.BAD_INPUT if problems else enums.ExitCode.OK)
 
 
 if __name__ == "__main__":

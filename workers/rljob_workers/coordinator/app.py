@@ -5,7 +5,7 @@ import logging
 import pathlib
 import signal
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_workers.coordinator import changes, config_watch, context, dispatch, housekeeping, resume, service, training
 from rljob_workers.coordinator.ledger import thread
 from rljob_workers.coordinator.reporting import metrics
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 _GRACE_S = 1.0
 
 
-async def serve(config: roles.CoordinatorConfig, config_path: pathlib.Path) -> int:
+async def serve(config: process_config.CoordinatorConfig, config_path: pathlib.Path) -> int:
     """Serve until SIGTERM or POST /stop; a background task that dies ends the process with its error."""
     stopping = asyncio.Event()
     event_loop = asyncio.get_running_loop()
@@ -30,7 +30,7 @@ async def serve(config: roles.CoordinatorConfig, config_path: pathlib.Path) -> i
         event_loop.call_soon_threadsafe(stopping.set)
 
     clock = clocks.SystemClock()
-    metrics = metrics_module.Metrics(role=names.Role.COORDINATOR, job=config.job)
+    metrics = metrics_module.Metrics(role=enums.Role.COORDINATOR, job=config.job)
     data = await asyncio.to_thread(resume.load_data, config)
     state = resume.open_state(config, data_digest=data.digest, now=clock.now())
     parts = make_context(config, clock=clock, metrics=metrics, data=data, state=state)
@@ -55,11 +55,11 @@ async def serve(config: roles.CoordinatorConfig, config_path: pathlib.Path) -> i
         await asyncio.to_thread(parts.ledger.close)
         probes.close()
         state.lock.close()
-    return int(names.ExitCode.OK)
+    return int(enums.ExitCode.OK)
 
 
 def make_context(
-    config: roles.CoordinatorConfig,
+    config: process_config.CoordinatorConfig,
     *,
     clock: clocks.Clock,
     metrics: metrics_module.Metrics,

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Coroutine
 from typing import Any
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_workers.coordinator.ledger import database, evaluations, groups, queries, sessions, steps, versions
 from rljob_workers.coordinator.policy import staleness
 from rljob_workers.runtime import clock as clocks
@@ -203,4 +203,4 @@ def may_lease(request: LeaseDemand, pulse: Pulse) -> bool:
     """Return whether a training group may be there for who was refused. Pure."""
     if pulse.room <= 0 or request.step is None or not pulse.floor <= request.step <= pulse.recorded:
         return False
-    return pulse.queued > 0 or request.reason != names.WaitReason.NO_PROMPTS
+    return pulse.queued > 0 or request.reason != enums.WaitReason.NO_PROMPTS

@@ -10,7 +10,7 @@ import pathlib
 
 import pydantic
 
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_workers.coordinator import context
 from rljob_workers.coordinator.ledger import database, groups
 from rljob_workers.coordinator.policy import live_changes
@@ -47,14 +47,14 @@ class ConfigWatch:
             return
         self._seen = content
         try:
-            new = roles.CoordinatorConfig.model_validate_json(content)
+            new = process_config.CoordinatorConfig.model_validate_json(content)
         except pydantic.ValidationError as error:
             problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
             logger.warning("kept the previous config: %s: %s", self._path, "; ".join(problems))
             return
         await self._follow(new)
 
-    async def _follow(self, new: roles.CoordinatorConfig) -> None:
+    async def _follow(self, new: process_config.CoordinatorConfig) -> None:
         change = live_changes.live_changes(self._context.config, new)
         for sentence in change.refused:
             logger.warning("refused a change of the config: %s", sentence)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from rljob_api import errors, roles, types
+from rljob_api import errors, process_config, types
 from rljob_workers.coordinator import changes
 from rljob_workers.coordinator.ledger import thread
 from rljob_workers.coordinator.policy import prompts
@@ -20,7 +20,7 @@ class CoordinatorContext:
     `config` is the one in force: `config_watch.py` alone puts another in its place, whole, so read it when it is used.
     """
 
-    config: roles.CoordinatorConfig
+    config: process_config.CoordinatorConfig
     clock: clocks.Clock
     ledger: thread.LedgerThread
     changes: changes.Changes

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_workers.coordinator import changes, context
 from rljob_workers.coordinator.ledger import (
     checkpoints,
@@ -27,7 +27,7 @@ from rljob_workers.coordinator.reporting import evaluation, processes, status
 class Registration:
     """A Register call."""
 
-    role: names.Role
+    role: enums.Role
     pod: str
     boot_id: str
     attempt: int
@@ -72,7 +72,7 @@ class Dispatch:
             )  # fmt: skip
             for old in replaced:
                 leases.lose_all_of(ledger, old, now=now)
-            if call.role is names.Role.TRAINER:
+            if call.role is enums.Role.TRAINER:
                 checkpoints.begin_attempt(
                     ledger,
                     attempt=call.attempt,
@@ -125,7 +125,7 @@ class Dispatch:
         running = evaluations.oldest_evaluation(ledger) if evaluates else None
         if running is not None and serving_version > running[1]:
             # It is to go back to what is evaluated, and does once it holds nothing more.
-            return [], str(names.WaitReason.WEIGHTS), False, None
+            return [], str(enums.WaitReason.WEIGHTS), False, None
         granted, reason = leases.lease(
             ledger,
             token=token,
@@ -152,7 +152,7 @@ class Dispatch:
             silent_s = status.silent_s(self._context.config)
             servers = [
                 evaluation.Server(token=pod.token, pod=pod.pod, version=pod.serving_version, holds=pod.token in holders)
-                for pod in pods_.all(names.Role.ROLLOUT)
+                for pod in pods_.all(enums.Role.ROLLOUT)
                 if self._context.clock.now() - pod.last_seen <= silent_s and not pod.draining
             ]
             pods_.evaluators = evaluation.members(
@@ -166,7 +166,7 @@ class Dispatch:
         return pods_.evaluators
 
     def _group_lease(self, lease: leases.Lease) -> types.GroupLease:
-        evaluating = lease.kind is names.GroupKind.EVALUATION
+        evaluating = lease.kind is enums.GroupKind.EVALUATION
         config = self._context.config
         return types.GroupLease(
             lease_id=lease.lease_id,
@@ -196,7 +196,7 @@ class Dispatch:
         def beat(ledger: database.Ledger) -> list[types.LeaseId]:
             cancel = leases.renew(ledger, token=token, lease_ids=report.lease_ids, now=now)
             if report.syncs:
-                name = sessions.check_session(ledger, token, names.Role.ROLLOUT)["pod"]
+                name = sessions.check_session(ledger, token, enums.Role.ROLLOUT)["pod"]
                 for sync in sorted(report.syncs, key=lambda sync: sync.finished_at):
                     versions.note_sync(ledger, pod=name, sync=sync, now=now)
             if pod is not None:
@@ -249,13 +249,13 @@ class Dispatch:
         return await self._context.ledger.run(leases.release, token=token, lease_id=lease_id, reason=reason, now=now)
 
 
-def _seed(config: roles.CoordinatorConfig, *, evaluating: bool) -> int:
+def _seed(config: process_config.CoordinatorConfig, *, evaluating: bool) -> int:
     return prompts.derive("evaluation", config.spec.seed) if evaluating else config.spec.seed
 
 
-def role_of(name: str) -> names.Role:
+def role_of(name: str) -> enums.Role:
     """Return a role by name. Raises WireError for an unknown one."""
     try:
-        return names.Role(name)
+        return enums.Role(name)
     except ValueError as error:
-        raise errors.WireError(f"unknown role {name!r}; expected one of {', '.join(names.Role)}") from error
+        raise errors.WireError(f"unknown role {name!r}; expected one of {', '.join(enums.Role)}") from error

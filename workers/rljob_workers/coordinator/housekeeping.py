@@ -24,7 +24,7 @@ import logging
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_workers.coordinator import context
 from rljob_workers.coordinator.ledger import database, evaluations, groups, leases, queries, retention, versions
 from rljob_workers.coordinator.reporting import evaluation, history, infra_share, metrics, status
@@ -128,7 +128,7 @@ class Housekeeper:
 
     async def refresh(self) -> types.RunStatus:
         """Take a snapshot, bring the metrics up to it, and return the status that it makes."""
-        serving = {pod.serving_version for pod in self._context.pods.all(names.Role.ROLLOUT)}
+        serving = {pod.serving_version for pod in self._context.pods.all(enums.Role.ROLLOUT)}
         facts = await self._context.ledger.run(queries.snapshot, serving)
         if facts.counters.get("evaluations", 0) != self._num_evaluations:
             self._results = await self._context.ledger.run(evaluations.results)

@@ -9,7 +9,7 @@ import logging
 import pathlib
 from typing import IO
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_workers.coordinator.ledger import checkpoints, database, groups, leases, sessions, versions
 from rljob_workers.coordinator.policy import prompts
 from rljob_workers.coordinator.reporting import evaluation, history, processes
@@ -44,7 +44,7 @@ class State:
     lock: IO[str]
 
 
-def load_data(config: roles.CoordinatorConfig) -> Data:
+def load_data(config: process_config.CoordinatorConfig) -> Data:
     """Load and validate all sources. Raises DataError with every problem."""
     sources = {source.name: records.load_source(source) for source in config.spec.data.train}
     suites = {
@@ -62,7 +62,9 @@ def load_data(config: roles.CoordinatorConfig) -> Data:
     return data
 
 
-def order_of(data: Data, config: roles.CoordinatorConfig, *, version: int = prompts.VERSION) -> prompts.TaskOrder:
+def order_of(
+    data: Data, config: process_config.CoordinatorConfig, *, version: int = prompts.VERSION
+) -> prompts.TaskOrder:
     """Return the order of the prompts; `version` is the one that the ledger was made with. Raises DataError without a
     prompt.
     """
@@ -72,7 +74,7 @@ def order_of(data: Data, config: roles.CoordinatorConfig, *, version: int = prom
     )
 
 
-def open_state(config: roles.CoordinatorConfig, *, data_digest: str, now: float) -> State:
+def open_state(config: process_config.CoordinatorConfig, *, data_digest: str, now: float) -> State:
     """Open the state directory. Raises ManifestError if it belongs to another job or was made with frozen fields
     changed, UnavailableError if another coordinator uses it.
     """
@@ -117,7 +119,7 @@ def _lock(path: pathlib.Path) -> IO[str]:
     return lock
 
 
-def _identity(config: roles.CoordinatorConfig, data_digest: str) -> dict[str, str]:
+def _identity(config: process_config.CoordinatorConfig, data_digest: str) -> dict[str, str]:
     return {
         "job uid": config.job.uid,
         "spec.seed": str(config.spec.seed),
@@ -127,7 +129,7 @@ def _identity(config: roles.CoordinatorConfig, data_digest: str) -> dict[str, st
     }
 
 
-def _rebuild(ledger: database.Ledger, config: roles.CoordinatorConfig, *, again: bool, now: float) -> None:
+def _rebuild(ledger: database.Ledger, config: process_config.CoordinatorConfig, *, again: bool, now: float) -> None:
     """Leases get one more period: their workers live on and renew. Counters need nothing: they are counted, not
     stored.
     """
@@ -135,7 +137,7 @@ def _rebuild(ledger: database.Ledger, config: roles.CoordinatorConfig, *, again:
     if again:
         checkpoints.go_on_after_end(ledger)
         leases.extend_all(ledger, now=now)
-        ledger.note({"kind": "restart", "at": now, "role": names.Role.COORDINATOR, "step": groups.committed(ledger)})
+        ledger.note({"kind": "restart", "at": now, "role": enums.Role.COORDINATOR, "step": groups.committed(ledger)})
     # The first version of a fork is evaluated when it is published.
     if (
         evaluation.due_before_training(config.spec.evaluation)
@@ -151,7 +153,7 @@ def _known_pods(ledger: database.Ledger) -> processes.Pods:
         pods.add(
             processes.Pod(
                 token=row["token"],
-                role=names.Role(row["role"]),
+                role=enums.Role(row["role"]),
                 pod=row["pod"],
                 attempt=row["attempt"],
                 rank=row["rank"],

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 
 import grpc.aio
 
-from rljob_api import codec, types
+from rljob_api import types
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import (
     status_pb2,
     status_pb2_grpc,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_workers.coordinator import context
 from rljob_workers.coordinator.batching import builder, samples
 from rljob_workers.coordinator.ledger import checkpoints, steps
@@ -34,20 +34,20 @@ class Training:
                 steps.decide, token=token, step=step, rank=rank, world_size=world_size, stop=stop
             )
             left_s = end - self._context.clock.monotonic()
-            if header.kind is names.BatchKind.NOT_READY and not header.wait_reason:
+            if header.kind is enums.BatchKind.NOT_READY and not header.wait_reason:
                 reason = await self.builder.needed(left_s)
                 if not reason:
                     continue
-                header = types.BatchHeader(kind=names.BatchKind.NOT_READY, step=step, wait_reason=reason)
+                header = types.BatchHeader(kind=enums.BatchKind.NOT_READY, step=step, wait_reason=reason)
                 left_s = end - self._context.clock.monotonic()
-            if header.kind is not names.BatchKind.NOT_READY or left_s <= 0:
+            if header.kind is not enums.BatchKind.NOT_READY or left_s <= 0:
                 break
-            on = names.Role.COORDINATOR if header.wait_reason == builder.BEING_BUILT else names.Role.ROLLOUT
+            on = enums.Role.COORDINATOR if header.wait_reason == builder.BEING_BUILT else enums.Role.ROLLOUT
             self._context.pods.waits(token, what=header.wait_reason, on=on, since=since)
             await self._context.changes.batches.wait(mark, left_s)
-        if header.kind is not names.BatchKind.NOT_READY:
+        if header.kind is not enums.BatchKind.NOT_READY:
             self._context.pods.waits(token, what="", on="", since=0.0)
-        if header.kind is not names.BatchKind.BATCH:
+        if header.kind is not enums.BatchKind.BATCH:
             return header, []
         return header, await self._context.ledger.read(lambda database: steps.parts_of(database, step=step, rank=rank))
 

@@ -14,7 +14,7 @@ from typing import TextIO
 
 import pydantic
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_api.manifest import base
 from rljob_api.resolve import ResolvedJob
 from rljob_workers.local import prepare, session
@@ -97,7 +97,7 @@ def chosen(suites: Sequence[str], requested: Sequence[str]) -> Sequence[str]:
     return [name for name in suites if name in requested] if requested else list(suites)
 
 
-def without_training(resolved: ResolvedJob, suites: Sequence[str]) -> Sequence[roles.ProcessConfig]:
+def without_training(resolved: ResolvedJob, suites: Sequence[str]) -> Sequence[process_config.ProcessConfig]:
     """Return the configs of an evaluation alone: no trainer, no step, the chosen suites."""
     spec = resolved.coordinator.spec
     chosen_suites = tuple(suite for suite in spec.evaluation.suites if suite.name in suites)
@@ -112,9 +112,9 @@ def _unfinished(ended: runner.Outcome, directory: layout.RunDir) -> int:
     again = "the same command with the same --run-dir"
     if ended.ending is runner.Ending.STOPPED:
         print(f"stopped; {again} resumes it ({directory.path})", file=sys.stderr)
-        return int(names.ExitCode.INTERRUPTED)
+        return int(enums.ExitCode.INTERRUPTED)
     print(outcome.failed_text(ended, logs=str(directory.logs), command=again), file=sys.stderr)
-    return int(names.ExitCode.FAILED)
+    return int(enums.ExitCode.FAILED)
 
 
 def _conclude(directory: layout.RunDir, options: Options, suites: Sequence[str], stream: TextIO) -> int:
@@ -133,7 +133,7 @@ def _conclude(directory: layout.RunDir, options: Options, suites: Sequence[str],
         print(f"{table(evaluation.metrics, suites)}\n\nresponses: {folder}", file=stream)
     for suite, count in evaluation.missing.items():
         print(f"error: suite {suite} has no result: {count} of its prompts could not be graded", file=sys.stderr)
-    return int(names.ExitCode.FAILED if evaluation.missing else names.ExitCode.OK)
+    return int(enums.ExitCode.FAILED if evaluation.missing else enums.ExitCode.OK)
 
 
 _COLUMNS = ("accuracy", "score", "eval_count", "response_tok_len", "truncated", "formatted")

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 import yaml
 from pydantic import JsonValue
 
-from rljob_api import errors, load, names, resolve, roles
-from rljob_api.load import load_manifest
+from rljob_api import enums, errors, process_config, resolve
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.verifier import runtime_class
 from rljob_api.resolve import ResolvedJob
+from rljob_api.validation import load
+from rljob_api.validation.load import load_manifest
 from rljob_workers.local.run import resources
 from rljob_workers.runtime import device
 
@@ -113,10 +114,12 @@ def admit_here(manifest: Manifest) -> None:
         )
 
 
-def gpus_here(configs: Mapping[str, roles.ProcessConfig]) -> dict[str, tuple[str, ...]]:
+def gpus_here(configs: Mapping[str, process_config.ProcessConfig]) -> dict[str, tuple[str, ...]]:
     """Return the GPUs of this machine that each process gets, by its name. Raises ManifestError for too few of them."""
     engines = [
-        config.spec.rollout.engine.type for config in configs.values() if isinstance(config, roles.RolloutConfig)
+        config.spec.rollout.engine.type
+        for config in configs.values()
+        if isinstance(config, process_config.RolloutConfig)
     ]
     return resources.plan_gpus(configs, device.gpus(), engine=device.engine_kind(engines[0]))
 
@@ -125,10 +128,10 @@ def resolve_here(manifest: Manifest, *, run_dir: pathlib.Path, uid: str, attempt
     """Return the configs of all processes on this machine, with ports that are free now. Raises ManifestError."""
     job, machine = manifest.job, sorted(os.sched_getaffinity(0))
     processes = {
-        names.Role.COORDINATOR: 1,
-        names.Role.ROLLOUT: job.spec.rollout.replicas,
-        names.Role.VERIFIER: job.spec.verifier.replicas,
-        names.Role.TRAINER: job.spec.trainer.processes_per_node,
+        enums.Role.COORDINATOR: 1,
+        enums.Role.ROLLOUT: job.spec.rollout.replicas,
+        enums.Role.VERIFIER: job.spec.verifier.replicas,
+        enums.Role.TRAINER: job.spec.trainer.processes_per_node,
     }
     placement = resolve.local_placement(
         job,

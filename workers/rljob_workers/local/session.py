@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_workers.local import prepare, processes
 from rljob_workers.local.checks import missing, preflight
 from rljob_workers.local.report import render, summary
@@ -43,7 +43,7 @@ def run_job(
     identity = directory.admit(name=manifest.job.metadata.name, spec=manifest.spec, manifest_dir=manifest.folder)
     if identity.finished:
         print(_already(directory), file=stream)
-        return int(names.ExitCode.OK)
+        return int(enums.ExitCode.OK)
     entries = journal.read(directory.journal)
     resolved = prepare.resolve_here(manifest, run_dir=directory.path, uid=identity.uid)
     configs = launch.process_names(resolved.configs)
@@ -67,7 +67,7 @@ def _already(directory: layout.RunDir) -> str:
     )
 
 
-def check(configs: Mapping[str, roles.ProcessConfig], *, programs: launch.Programs, stream: TextIO) -> None:
+def check(configs: Mapping[str, process_config.ProcessConfig], *, programs: launch.Programs, stream: TextIO) -> None:
     """Let the programs check their inputs and report their warnings. Raises ManifestError with all problems."""
     for warning in preflight.check(configs, programs=programs, waiting=_checking(stream)):
         print(f"warning: {warning}", file=stream, flush=True)
@@ -89,7 +89,7 @@ def _checking(stream: TextIO) -> Callable[[float], None]:
 def run_segment(
     manifest: prepare.Manifest,
     directory: layout.RunDir,
-    configs: Mapping[str, roles.ProcessConfig],
+    configs: Mapping[str, process_config.ProcessConfig],
     programs: launch.Programs,
     attempt: int,
     lock: int,
@@ -107,7 +107,7 @@ def run_segment(
 def _run_segment(
     manifest: prepare.Manifest,
     directory: layout.RunDir,
-    configs: Mapping[str, roles.ProcessConfig],
+    configs: Mapping[str, process_config.ProcessConfig],
     programs: launch.Programs,
     attempt: int,
     env: Mapping[str, str],
@@ -135,7 +135,7 @@ def _run_segment(
         clock=clock,
         sweep=supervise.end_strays,
     )
-    coordinator = next(config for config in configs.values() if isinstance(config, roles.CoordinatorConfig))
+    coordinator = next(config for config in configs.values() if isinstance(config, process_config.CoordinatorConfig))
     address = f"{coordinator.bind_host}:{coordinator.control_port}"
     poller = live.Poller(transport_status.StatusClient(address=address, tls=coordinator.tls))
     shown = display.choose(stream=stream, title=f"rljob {manifest.job.metadata.name}")
@@ -170,9 +170,9 @@ def _on_interrupt(request: Callable[[], None]) -> dict[int, "signal._HANDLER"]:
     return {number: signal.signal(number, lambda *_: request()) for number in signals}
 
 
-def _asker(configs: Mapping[str, roles.ProcessConfig]) -> Callable[[], bool] | None:
+def _asker(configs: Mapping[str, process_config.ProcessConfig]) -> Callable[[], bool] | None:
     """Return a call that asks the trainer to stop at the next step boundary (POST /stop); None without a trainer."""
-    trainer = next((config for config in configs.values() if config.role is names.Role.TRAINER), None)
+    trainer = next((config for config in configs.values() if config.role is enums.Role.TRAINER), None)
     if trainer is None:
         return None
     url, token_file = f"http://{trainer.health_host}:{trainer.health_port}/stop", health.stop_token_file(trainer)
@@ -221,9 +221,9 @@ def _conclude(manifest: prepare.Manifest, directory: layout.RunDir, ended: runne
     if ended.ending is runner.Ending.FINISHED:
         where = outcome.Files(report=str(directory.report), summary=str(directory.summary))
         print(outcome.finished_text(past.run, wall_s=past.numbers.wall_s, files=where), file=stream)
-        return int(names.ExitCode.OK)
+        return int(enums.ExitCode.OK)
     if ended.ending is runner.Ending.STOPPED:
         print(outcome.stopped_text(ended, command=command), file=stream)
-        return int(names.ExitCode.INTERRUPTED)
+        return int(enums.ExitCode.INTERRUPTED)
     print(outcome.failed_text(ended, logs=str(directory.logs), command=command), file=sys.stderr)
-    return int(names.ExitCode.FAILED)
+    return int(enums.ExitCode.FAILED)

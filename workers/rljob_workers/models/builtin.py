@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 from rljob_workers.runtime import atomic
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ BUILTINS = {
 }
 
 
-def ensure_model(files: roles.ModelFiles) -> Path:
+def ensure_model(files: process_config.ModelFiles) -> Path:
     """Return a folder with config.json, weights and tokenizer. Raises ManifestError that names spec.model.name."""
     source = files.path or files.name
     if source.startswith(PREFIX):
@@ -65,7 +65,7 @@ def ensure_model(files: roles.ModelFiles) -> Path:
     return _hub_snapshot(files, source)
 
 
-def present(files: roles.ModelFiles) -> Path | None:
+def present(files: process_config.ModelFiles) -> Path | None:
     """Return the folder with config.json if it is on this machine already; nothing is made or downloaded."""
     source = files.path or files.name
     if source.startswith(PREFIX):
@@ -81,7 +81,7 @@ def present(files: roles.ModelFiles) -> Path | None:
     return folder if (folder / "config.json").is_file() else None
 
 
-def ensure_tokenizer(files: roles.ModelFiles, name: str, model: Path) -> Path:
+def ensure_tokenizer(files: process_config.ModelFiles, name: str, model: Path) -> Path:
     """Return the folder of tokenizer `name`: `model`, if it is that of `files`. Raises ManifestError."""
     if name in ("", files.name, files.path):
         return model
@@ -169,7 +169,7 @@ def _run_converter(gguf: Path, work: Path) -> None:
         raise errors.EngineError(f"converting {gguf.name} failed: {done.stderr.strip()[-2000:]}")
 
 
-def _hub_snapshot(files: roles.ModelFiles, source: str) -> Path:
+def _hub_snapshot(files: process_config.ModelFiles, source: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 

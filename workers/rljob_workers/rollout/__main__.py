@@ -3,14 +3,14 @@
 import sys
 from collections.abc import Sequence
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_workers.runtime import boot, device
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the rollout and return its exit code: 0 drained, 2 the check found problems, 75 engine, 78 config."""
     invocation = boot.parse(
-        roles.RolloutConfig,
+        process_config.RolloutConfig,
         program="rljob-rollout",
         about="Generates with vLLM, runs episodes and submits scored prompt groups of one RL run.",
         argv=argv,
@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return boot.run_main(lambda: _run(invocation.config))
 
 
-def _without_device(config: roles.RolloutConfig) -> list[str]:
+def _without_device(config: process_config.RolloutConfig) -> list[str]:
     engine = config.spec.rollout.engine
     return device.problems(
         config.device,
@@ -36,17 +36,17 @@ def _without_device(config: roles.RolloutConfig) -> list[str]:
     )
 
 
-def _check(invocation: boot.Invocation[roles.RolloutConfig], problems: Sequence[str]) -> int:
+def _check(invocation: boot.Invocation[process_config.RolloutConfig], problems: Sequence[str]) -> int:
     # After parsing: --help needs none of it.
     from rljob_workers.rollout import check
 
     findings = check.findings(invocation.config, invocation.sources)
     for line in (*(f"error: {problem}" for problem in problems), *findings.lines):
         print(line, file=sys.stderr)
-    return int(names.ExitCode.BAD_INPUT if problems or findings.problems else names.ExitCode.OK)
+    return int(enums.ExitCode.BAD_INPUT if problems or findings.problems else enums.ExitCode.OK)
 
 
-def _run(config: roles.RolloutConfig) -> int:
+def _run(config: process_config.RolloutConfig) -> int:
     from rljob_workers.rollout import app
 
     try:
@@ -54,7 +54,7 @@ def _run(config: roles.RolloutConfig) -> int:
     except errors.EngineError as error:
         # A broken engine is the machine's doing: the supervisor starts another process.
         raise errors.UnavailableError(f"the engine could not be kept alive: {error}") from error
-    return int(names.ExitCode.OK)
+    return int(enums.ExitCode.OK)
 
 
 if __name__ == "__main__":

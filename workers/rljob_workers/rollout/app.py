@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Coroutine
 from pathlib import Path
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_workers.models import builtin
 from rljob_workers.rollout import dumps, filters, group, reporting, request_gate, tokenizer, wait_accounting, worker
 from rljob_workers.rollout.engines import base
@@ -31,12 +31,12 @@ VERIFY_CALL_EXTRA_S = 30.0
 _SELFTEST_TEXT = "Seven plus five is twelve, and twelve is half of twenty-four: " * 8
 
 
-def serve(config: roles.RolloutConfig) -> None:
+def serve(config: process_config.RolloutConfig) -> None:
     """Run until drained. Raises the error that ended the process otherwise."""
     registration = base.find(config.spec.rollout.engine.type)
     os.environ.update(registration.environment(config.num_threads))
     probes = reporting.Readiness(max_lag_steps=config.spec.async_.max_off_policy_steps)
-    metrics = metrics_module.Metrics(role=names.Role.ROLLOUT, job=config.job)
+    metrics = metrics_module.Metrics(role=enums.Role.ROLLOUT, job=config.job)
     with asyncio.Runner() as runner:
         stop = _StopRequest(runner.get_loop())
         server = health.HealthServer(
@@ -76,7 +76,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 async def _serve(
-    config: roles.RolloutConfig,
+    config: process_config.RolloutConfig,
     registration: base.Registration,
     probes: reporting.Readiness,
     metrics: metrics_module.Metrics,
@@ -118,7 +118,7 @@ class _Prepared:
 
 
 async def _prepare(
-    config: roles.RolloutConfig,
+    config: process_config.RolloutConfig,
     registration: base.Registration,
     puller: weight_backends.PlanningPuller,
     clock: clocks.Clock,
@@ -160,7 +160,7 @@ async def _unless_stopped(preparing: Coroutine[object, object, _Prepared], stop:
     for child in multiprocessing.active_children():
         child.kill()
     logging.shutdown()
-    os._exit(int(names.ExitCode.OK))
+    os._exit(int(enums.ExitCode.OK))
 
 
 async def _drain_when_asked(stop: _StopRequest, rollout: worker.RolloutWorker) -> None:
@@ -169,7 +169,7 @@ async def _drain_when_asked(stop: _StopRequest, rollout: worker.RolloutWorker) -
     rollout.drain()
 
 
-def _settings(config: roles.RolloutConfig, model: Path, stager: staging.Stager) -> base.Settings:
+def _settings(config: process_config.RolloutConfig, model: Path, stager: staging.Stager) -> base.Settings:
     return base.Settings(
         model=model,
         engine=config.spec.rollout.engine,
@@ -183,7 +183,7 @@ def _settings(config: roles.RolloutConfig, model: Path, stager: staging.Stager) 
 
 
 def _worker(
-    config: roles.RolloutConfig,
+    config: process_config.RolloutConfig,
     prepared: _Prepared,
     transport: work.WorkClient,
     verifiers: verify.GradingClient,
@@ -251,7 +251,7 @@ def _worker(
     )
 
 
-def load_tokenizer(config: roles.RolloutConfig, model: Path) -> tokenizer.PromptTokenizer:
+def load_tokenizer(config: process_config.RolloutConfig, model: Path) -> tokenizer.PromptTokenizer:
     """Return the tokenizer that the config names, by default the model's. Raises ManifestError."""
     folder = builtin.ensure_tokenizer(config.model, config.spec.model.tokenizer, model)
     return tokenizer.PromptTokenizer(
@@ -262,7 +262,7 @@ def load_tokenizer(config: roles.RolloutConfig, model: Path) -> tokenizer.Prompt
     )
 
 
-def flows_of_suites(config: roles.RolloutConfig, tokens: tokenizer.PromptTokenizer) -> dict[str, group.Flow]:
+def flows_of_suites(config: process_config.RolloutConfig, tokens: tokenizer.PromptTokenizer) -> dict[str, group.Flow]:
     """Return the flow of each suite with a template of its own. Raises ManifestError."""
     template_by_suite = {suite.name: suite.template for suite in config.spec.evaluation.suites if suite.template}
     return {
@@ -277,7 +277,7 @@ def flows_of_suites(config: roles.RolloutConfig, tokens: tokenizer.PromptTokeniz
     }
 
 
-def flow_of(config: roles.RolloutConfig, template: str, tokens: tokenizer.PromptTokenizer) -> group.Flow:
+def flow_of(config: process_config.RolloutConfig, template: str, tokens: tokenizer.PromptTokenizer) -> group.Flow:
     """Return how prompts of one template become episodes of the workflow. Raises ManifestError."""
     collector = workflows.make_collector(
         workflow=config.spec.workflow.type,

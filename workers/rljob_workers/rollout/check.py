@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 from rljob_api.manifest.data import DataSourceSpec
 from rljob_api.manifest.job import JobSpec
 from rljob_workers.data import left_out, records
@@ -12,7 +12,7 @@ from rljob_workers.rollout import app, filters, group
 from rljob_workers.rollout.episodes import protocols
 
 
-def findings(config: roles.RolloutConfig, sources: Path | None) -> left_out.Findings:
+def findings(config: process_config.RolloutConfig, sources: Path | None) -> left_out.Findings:
     """Return one sentence per problem, and one per source that leaves out records; one about a record names file and
     line. `sources`: the coordinator's config.
     """
@@ -28,7 +28,7 @@ def findings(config: roles.RolloutConfig, sources: Path | None) -> left_out.Find
         return left_out.Findings(problems=list(error.problems))
     if sources is None:
         return left_out.Findings()
-    coordinator = roles.CoordinatorConfig.model_validate_json(sources.read_bytes())
+    coordinator = process_config.CoordinatorConfig.model_validate_json(sources.read_bytes())
     return left_out.joined(
         _of_source(source, max_tokens, longest, tokens_of_it)
         for source, max_tokens, tokens_of_it in _sources(coordinator.spec, tokens, suites)

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_workers.rollout import prompts
 from rljob_workers.rollout.episodes import custom, registry
 
@@ -28,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except errors.ManifestError as error:
         for problem in error.problems:
             sys.stderr.write(f"error: {problem}\n")
-        return int(names.ExitCode.BAD_INPUT)
-    return int(names.ExitCode.OK)
+        return int(enums.ExitCode.BAD_INPUT)
+    return int(enums.ExitCode.OK)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_api.manifest.lifecycle import ObservabilitySpec
 from rljob_workers.rollout import group
 from rljob_workers.rollout.episodes import protocols
@@ -161,7 +161,7 @@ class Dumper:
     ) -> None:
         """`tokens` decodes; `on_failure` counts what could not be written."""
         self._options, self._tokens, self._on_failure = options, tokens, on_failure
-        self._dumped: collections.Counter[tuple[names.GroupKind, int]] = collections.Counter()
+        self._dumped: collections.Counter[tuple[enums.GroupKind, int]] = collections.Counter()
         self.num_failed = 0
 
     def dump(self, lease: types.GroupLease, scored: group.ScoredGroup) -> None:
@@ -186,7 +186,7 @@ class Dumper:
 
     def _texts(self, lease: types.GroupLease, scored: group.ScoredGroup) -> Iterator[tuple[Path, str]]:
         folder = Path(self._options.folder)
-        kind = "eval-rollout" if lease.kind is names.GroupKind.EVALUATION else "rollout"
+        kind = "eval-rollout" if lease.kind is enums.GroupKind.EVALUATION else "rollout"
         for member, row, turns in _rows(scored):
             fields = row_fields(lease, row, turns, self._tokens)
             path = folder / kind / str(fields["tail_version"]) / f"{lease.group_id}.jsonl"

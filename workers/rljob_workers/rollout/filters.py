@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_api.manifest.data import DataSourceSpec
 from rljob_workers.rollout.episodes import arrays
 from rljob_workers.runtime import redaction, user_code
@@ -29,7 +29,7 @@ class Sources:
 
     def of(self, lease: types.GroupLease) -> DataSourceSpec | None:
         """Return the source of a lease's prompt, None where it is none of these."""
-        of_kind = self._suites if lease.kind is names.GroupKind.EVALUATION else self._training
+        of_kind = self._suites if lease.kind is enums.GroupKind.EVALUATION else self._training
         return of_kind.get(lease.prompt.source)
 
 
@@ -54,7 +54,7 @@ def failure_reason(error: errors.RLJobError, source: DataSourceSpec | None) -> s
     """
     invalid = isinstance(error, errors.DataError | errors.RecordError)
     drops = source is not None and source.on_invalid_record == "drop"
-    return names.DropReason.INVALID_RECORD if invalid and drops else error.name
+    return enums.DropReason.INVALID_RECORD if invalid and drops else error.name
 
 
 def load_predicate(reference: str, *, file: str) -> Predicate | None:

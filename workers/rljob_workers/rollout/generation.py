@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 
 SEED_BITS = 63
 # The engine could not keep the request; what is left of it is sent again, and no episode sees this.
@@ -81,7 +81,7 @@ def _check_logprobs(logprobs: Sequence[float]) -> None:
     for index, value in enumerate(logprobs):
         if not isinstance(value, float) or not math.isfinite(value):
             raise errors.EngineError(f"logprob {value!r} of token {index} is not a finite number")
-        if value == names.VLLM_MISSING_LOGPROB or value > names.LOGPROB_ROUNDING:
+        if value == enums.VLLM_MISSING_LOGPROB or value > enums.LOGPROB_ROUNDING:
             raise errors.EngineError(f"logprob {value} of token {index} is not a log-probability")
 
 

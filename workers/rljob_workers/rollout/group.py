@@ -9,7 +9,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_workers.rollout import filters, generation, grading, wait_accounting
 from rljob_workers.rollout.episodes import protocols
 from rljob_workers.rollout.sync import receiver
@@ -118,7 +118,7 @@ class GroupRunner:
         self, lease: types.GroupLease, outcomes: list[protocols.Episode | types.MemberFailure]
     ) -> None:
         for outcome in outcomes:
-            if isinstance(outcome, types.MemberFailure) and outcome.reason in names.LEFT_OUT:
+            if isinstance(outcome, types.MemberFailure) and outcome.reason in enums.LEFT_OUT:
                 self._num_unusable += 1
                 if self._num_unusable <= NUM_TOLD:
                     logger.warning("cannot use a record: %s", outcome.detail, extra={"group": lease.group_id})
@@ -127,7 +127,7 @@ class GroupRunner:
     def _rejected(self, lease: types.GroupLease, outcomes: list[protocols.Episode | types.MemberFailure]) -> bool:
         """Return whether the user's predicate leaves out the group; of an evaluation it is not asked."""
         rows = _rows(outcomes)
-        if self._predicate is None or not rows or lease.kind is names.GroupKind.EVALUATION:
+        if self._predicate is None or not rows or lease.kind is enums.GroupKind.EVALUATION:
             return False
         return not filters.keeps_group(self._predicate, lease.prompt, rows)
 
@@ -213,7 +213,7 @@ class GroupRunner:
         of_verifier = isinstance(error, (errors.GraderError, errors.SandboxError))
         return types.MemberFailure(
             sample_index=index,
-            role=names.Role.VERIFIER if of_verifier else names.Role.ROLLOUT,
+            role=enums.Role.VERIFIER if of_verifier else enums.Role.ROLLOUT,
             reason=filters.failure_reason(error, self._sources.of(lease)),
             detail=str(error)[:512],
             infra=error.fault is errors.Fault.INFRA,
@@ -226,7 +226,7 @@ class GroupRunner:
         times: wait_accounting.GroupTimes,
     ) -> types.PromptGroup:
         rows = _rows(outcomes)
-        if lease.kind is names.GroupKind.EVALUATION:
+        if lease.kind is enums.GroupKind.EVALUATION:
             # The coordinator writes the responses, and holds no tokenizer.
             rows = [_with_text(row, self._flow.tokens) for row in rows]
         tokens = self._metrics.counter("rljob_tokens_total")
@@ -249,7 +249,7 @@ def _rows(outcomes: list[protocols.Episode | types.MemberFailure]) -> list[types
 
 
 def _suite(lease: types.GroupLease) -> str:
-    return lease.prompt.source if lease.kind is names.GroupKind.EVALUATION else ""
+    return lease.prompt.source if lease.kind is enums.GroupKind.EVALUATION else ""
 
 
 def _task(record: types.PromptRecord, tokens: protocols.Tokens) -> protocols.Task:
@@ -268,7 +268,7 @@ def _with_text(row: types.Trajectory, tokens: protocols.Tokens) -> types.Traject
 
 def _too_long(index: int, why: str) -> types.MemberFailure:
     return types.MemberFailure(
-        sample_index=index, role=names.Role.ROLLOUT, reason=names.DropReason.TOO_LONG, detail=why[:512], infra=False
+        sample_index=index, role=enums.Role.ROLLOUT, reason=enums.DropReason.TOO_LONG, detail=why[:512], infra=False
     )
 
 

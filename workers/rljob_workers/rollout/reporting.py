@@ -3,7 +3,7 @@
 import dataclasses
 
 from rljob_api import types
-from rljob_api.names import DrainResult, ReceiverState, SyncFailure, WaitReason
+from rljob_api.enums import DrainResult, ReceiverState, SyncFailure, WaitReason
 from rljob_workers.rollout import wait_accounting
 from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.sync import receiver, states

@@ -7,8 +7,8 @@ the verifier, or waits for weights; while generation is paused every generating 
 import contextlib
 from collections.abc import Iterator
 
-from rljob_api import names
-from rljob_api.names import WaitReason
+from rljob_api import enums
+from rljob_api.enums import WaitReason
 from rljob_workers.runtime import clock as clocks
 
 
@@ -177,4 +177,4 @@ class GroupTimes:
         if self._generating:
             self._slot.works()
         elif self._verifying:
-            self._slot.waits(names.WaitReason.VERIFIER)
+            self._slot.waits(enums.WaitReason.VERIFIER)

@@ -17,8 +17,8 @@ import dataclasses
 import logging
 from collections.abc import Callable, Coroutine
 
-from rljob_api import errors, names, types
-from rljob_api.names import DrainResult, WaitReason
+from rljob_api import enums, errors, types
+from rljob_api.enums import DrainResult, WaitReason
 from rljob_workers.rollout import dumps, group, reporting, wait_accounting
 from rljob_workers.rollout.sync import receiver, states
 from rljob_workers.rpc import work
@@ -314,7 +314,7 @@ def _without_rows(group: types.PromptGroup, error: errors.TooLargeError) -> type
     members = {row.sample_index for row in group.trajectories} | {failure.sample_index for failure in group.failures}
     failures = [
         types.MemberFailure(
-            sample_index=index, role=names.Role.ROLLOUT, reason=error.name, detail=str(error)[:500], infra=False
+            sample_index=index, role=enums.Role.ROLLOUT, reason=error.name, detail=str(error)[:500], infra=False
         )
         for index in sorted(members)
     ]

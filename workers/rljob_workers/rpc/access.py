@@ -5,8 +5,8 @@ Health and metrics are plain HTTP on another port and not subject to this.
 
 from collections.abc import Mapping
 
-from rljob_api import names
-from rljob_api.names import OPERATOR, Role
+from rljob_api import enums
+from rljob_api.enums import OPERATOR, Role
 
 _DATA = frozenset({str(Role.ROLLOUT), str(Role.TRAINER)})
 _ROLLOUT, _TRAINER, _OPERATOR = frozenset({str(Role.ROLLOUT)}), frozenset({str(Role.TRAINER)}), frozenset({OPERATOR})
@@ -37,6 +37,6 @@ def refusal(method: str, identities: tuple[str, ...], *, trust_domain: str, name
     if len(identities) != 1:
         return f"{method} needs a certificate with one identity, this one has {len(identities)}"
     allowed = CALLERS.get(method, frozenset())
-    if identities[0] in {names.identity(trust_domain, namespace, job, caller) for caller in allowed}:
+    if identities[0] in {enums.identity(trust_domain, namespace, job, caller) for caller in allowed}:
         return None
     return f"{identities[0]} may not call {method}"

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_workers.rpc import access
 from rljob_workers.rpc import tls as certificates
 from rljob_workers.rpc import tls as reloading
@@ -28,7 +28,7 @@ OnError = Callable[[errors.RLJobError], None]
 
 
 def options(
-    *, own_connection: bool = False, max_bytes: int = names.MAX_BATCH_PART_BYTES
+    *, own_connection: bool = False, max_bytes: int = enums.MAX_BATCH_PART_BYTES
 ) -> list[tuple[str, int | str]]:
     """Return the channel arguments. `own_connection` keeps bulk bytes and control calls on separate connections."""
     arguments: list[tuple[str, int | str]] = [
@@ -49,7 +49,7 @@ def options(
     return [*arguments, ("grpc.use_local_subchannel_pool", 1)] if own_connection else arguments
 
 
-def aio_channel(address: str, tls: roles.TlsConfig | None) -> grpc.aio.Channel:
+def aio_channel(address: str, tls: process_config.TlsConfig | None) -> grpc.aio.Channel:
     """Return an asyncio channel. Raises UnavailableError if its certificate cannot be read."""
     if tls is None:
         return grpc.aio.insecure_channel(address, options=options())
@@ -58,7 +58,7 @@ def aio_channel(address: str, tls: roles.TlsConfig | None) -> grpc.aio.Channel:
     )
 
 
-def sync_channel(address: str, tls: roles.TlsConfig | None, *, own_connection: bool = False) -> grpc.Channel:
+def sync_channel(address: str, tls: process_config.TlsConfig | None, *, own_connection: bool = False) -> grpc.Channel:
     """Return a blocking channel, for threads. Raises UnavailableError if its certificate cannot be read."""
     arguments = options(own_connection=own_connection)
     if tls is None:
@@ -72,7 +72,7 @@ def _ignore(error: errors.RLJobError) -> None:
     """No-op callback."""
 
 
-def aio_server(config: roles.ProcessConfig | None, *, on_error: OnError = _ignore) -> grpc.aio.Server:
+def aio_server(config: process_config.ProcessConfig | None, *, on_error: OnError = _ignore) -> grpc.aio.Server:
     """Return an asyncio server that turns errors of the tree into statuses and, with TLS, refuses wrong callers.
 
     Without a config or its TLS no one can be distinguished, and everyone may call. `on_error` hears of every call that
@@ -84,7 +84,7 @@ def aio_server(config: roles.ProcessConfig | None, *, on_error: OnError = _ignor
     return grpc.aio.server(options=[*options(), ("grpc.so_reuseport", 0)], interceptors=[_Interceptor(check, on_error)])
 
 
-def bind(server: grpc.aio.Server, address: str, tls: roles.TlsConfig | None) -> int:
+def bind(server: grpc.aio.Server, address: str, tls: process_config.TlsConfig | None) -> int:
     """Bind and return the port. Raises UnavailableError if the address is taken or a certificate cannot be read."""
     try:
         if tls is None:
@@ -98,7 +98,7 @@ def _client_credentials(pem: certificates.Pem) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(pem.ca, pem.key, pem.certificate)
 
 
-def _server_credentials(tls: roles.TlsConfig) -> grpc.ServerCredentials:
+def _server_credentials(tls: process_config.TlsConfig) -> grpc.ServerCredentials:
     """Return credentials that are looked up at every handshake, so that a renewed certificate needs no restart."""
     pem = certificates.read(tls)
     stamp = pem.stamp
@@ -126,7 +126,7 @@ def _open_to_all(method: str, context: grpc.aio.ServicerContext) -> None:
     """Plain text: no one can be distinguished."""
 
 
-def _check(job: roles.JobIdentity, trust_domain: str, method: str, context: grpc.aio.ServicerContext) -> None:
+def _check(job: process_config.JobIdentity, trust_domain: str, method: str, context: grpc.aio.ServicerContext) -> None:
     """Raise ForbiddenError unless the peer's certificate opens the method."""
     identities = tuple(uri.decode(errors="replace") for uri in context.auth_context().get("peer_uri", ()))
     why = access.refusal(method, identities, trust_domain=trust_domain, namespace=job.namespace, job=job.name)

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import grpc
 
-from rljob_api import codec, roles, types
+from rljob_api import process_config, types
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import status_pb2, status_pb2_grpc
 from rljob_workers.rpc import channel
 
@@ -12,7 +13,7 @@ from rljob_workers.rpc import channel
 class StatusClient:
     """The gRPC client. Close it with `close`."""
 
-    def __init__(self, *, address: str, tls: roles.TlsConfig | None, timeout_s: float = 2.0) -> None:
+    def __init__(self, *, address: str, tls: process_config.TlsConfig | None, timeout_s: float = 2.0) -> None:
         """Open a channel; nothing is sent before the first call."""
         self._address, self._timeout_s = address, timeout_s
         self._channel = channel.sync_channel(address, tls)

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import grpc
 import grpc.aio
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Pem:
     stamp: Stamp
 
 
-def stamp(tls: roles.TlsConfig) -> Stamp:
+def stamp(tls: process_config.TlsConfig) -> Stamp:
     """Return what distinguishes one set of files from the next; cheap enough for every call. Raises
     UnavailableError.
     """
@@ -44,7 +44,7 @@ def stamp(tls: roles.TlsConfig) -> Stamp:
     return tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats)
 
 
-def read(tls: roles.TlsConfig) -> Pem:
+def read(tls: process_config.TlsConfig) -> Pem:
     """Return the files, none of them newer than the others. Raises UnavailableError."""
     for _ in range(_ATTEMPTS):
         before = stamp(tls)
@@ -57,14 +57,14 @@ def read(tls: roles.TlsConfig) -> Pem:
     raise errors.UnavailableError(f"the certificate files next to {tls.cert_file} keep changing")
 
 
-def _paths(tls: roles.TlsConfig) -> tuple[str, str, str]:
+def _paths(tls: process_config.TlsConfig) -> tuple[str, str, str]:
     return tls.ca_file, tls.cert_file, tls.key_file
 
 
 class _Reloading(Generic[ChannelT]):
     """What generated stubs need of a channel: the four kinds of calls."""
 
-    def __init__(self, tls: roles.TlsConfig, opened: Callable[[Pem], ChannelT]) -> None:
+    def __init__(self, tls: process_config.TlsConfig, opened: Callable[[Pem], ChannelT]) -> None:
         """Open the first channel. Raises UnavailableError if the files cannot be read."""
         self._tls, self._open = tls, opened
         self._lock = threading.Lock()
@@ -123,7 +123,7 @@ class ReloadingChannel(_Reloading[grpc.Channel]):
 class ReloadingAioChannel(_Reloading[grpc.aio.Channel]):
     """For asyncio."""
 
-    def __init__(self, tls: roles.TlsConfig, opened: Callable[[Pem], grpc.aio.Channel]) -> None:
+    def __init__(self, tls: process_config.TlsConfig, opened: Callable[[Pem], grpc.aio.Channel]) -> None:
         """Open the first channel. Raises UnavailableError if the files cannot be read."""
         super().__init__(tls, opened)
         # A loop alone does not keep its tasks alive.

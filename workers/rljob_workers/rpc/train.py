@@ -5,7 +5,8 @@ from typing import Protocol, TypeVar
 
 import grpc
 
-from rljob_api import codec, names, roles, types
+from rljob_api import enums, process_config, types
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import train_pb2, train_pb2_grpc, work_pb2, work_pb2_grpc
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import stall
@@ -35,7 +36,7 @@ class Batches(Protocol):
 class BatchClient:
     """The gRPC client. Close it with `close`."""
 
-    def __init__(self, *, address: str, tls: roles.TlsConfig | None, timeout_s: float = 30.0) -> None:
+    def __init__(self, *, address: str, tls: process_config.TlsConfig | None, timeout_s: float = 30.0) -> None:
         """Open a channel; nothing is sent before the first call."""
         self._address, self._timeout_s = address, timeout_s
         self._channel = channel.sync_channel(address, tls)
@@ -48,7 +49,7 @@ class BatchClient:
     ) -> types.Session:
         """Start this rank's session."""
         request = work_pb2.RegisterRequest(
-            role=names.Role.TRAINER,
+            role=enums.Role.TRAINER,
             pod=pod,
             boot_id=boot_id,
             attempt=attempt,

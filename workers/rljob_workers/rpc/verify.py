@@ -8,7 +8,8 @@ from typing import Protocol
 import grpc
 import grpc.aio
 
-from rljob_api import codec, errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import verify_pb2, verify_pb2_grpc
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import clock as clocks
@@ -41,7 +42,7 @@ class GradingClient:
         self,
         *,
         addresses: Sequence[str],
-        tls: roles.TlsConfig | None,
+        tls: process_config.TlsConfig | None,
         timeout_s: float,
         max_attempts: int,
         clock: clocks.Clock,
@@ -53,7 +54,7 @@ class GradingClient:
         self._timeout_s, self._max_attempts, self._clock = timeout_s, max_attempts, clock
 
     @staticmethod
-    def _peer(address: str, tls: roles.TlsConfig | None) -> _Peer:
+    def _peer(address: str, tls: process_config.TlsConfig | None) -> _Peer:
         opened = channel.aio_channel(address, tls)
         return _Peer(address, opened, verify_pb2_grpc.VerifierStub(opened))
 
@@ -66,7 +67,7 @@ class GradingClient:
             open_items = [
                 (index, dataclasses.replace(item, attempt=attempt))
                 for index, item in enumerate(items)
-                if index not in verdicts or verdicts[index].reason is names.VerdictReason.INFRA_FAILURE
+                if index not in verdicts or verdicts[index].reason is enums.VerdictReason.INFRA_FAILURE
             ]
             if not open_items:
                 break
@@ -110,8 +111,8 @@ class GradingClient:
 def _infra(item: types.VerifyItem, detail: str) -> types.Verdict:
     return types.Verdict(
         reward=None,
-        reason=names.VerdictReason.INFRA_FAILURE,
-        outcome=names.VerifyOutcome.INFRA_ERROR,
+        reason=enums.VerdictReason.INFRA_FAILURE,
+        outcome=enums.VerifyOutcome.INFRA_ERROR,
         detail=detail[:512],
         attempt=item.attempt,
     )

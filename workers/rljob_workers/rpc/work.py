@@ -6,7 +6,8 @@ from typing import Protocol, TypeVar
 import grpc
 import grpc.aio
 
-from rljob_api import codec, errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import weights_pb2, weights_pb2_grpc, work_pb2, work_pb2_grpc
 from rljob_workers.rpc import channel
 
@@ -27,7 +28,7 @@ class WorkTransport(Protocol):
         *,
         lease_ids: Sequence[types.LeaseId],
         serving_version: types.VersionId,
-        receiver_state: names.ReceiverState,
+        receiver_state: enums.ReceiverState,
         load: types.RolloutLoad,
         syncs: Sequence[types.WeightSync],
         draining: bool,
@@ -47,7 +48,7 @@ class WorkTransport(Protocol):
 class WorkClient:
     """The gRPC client. Close it with `close`."""
 
-    def __init__(self, *, address: str, tls: roles.TlsConfig | None, timeout_s: float = 20.0) -> None:
+    def __init__(self, *, address: str, tls: process_config.TlsConfig | None, timeout_s: float = 20.0) -> None:
         """Open a channel; nothing is sent before the first call."""
         self._address, self._timeout_s = address, timeout_s
         self._channel = channel.aio_channel(address, tls)
@@ -58,7 +59,7 @@ class WorkClient:
     async def register(self, *, pod: str, boot_id: str, initial_state_hash: str) -> types.Session:
         """Start a session as a rollout."""
         request = work_pb2.RegisterRequest(
-            role=names.Role.ROLLOUT, pod=pod, boot_id=boot_id, initial_state_hash=initial_state_hash
+            role=enums.Role.ROLLOUT, pod=pod, boot_id=boot_id, initial_state_hash=initial_state_hash
         )
         reply = await self._call(self._stub.Register(request, timeout=self._timeout_s))
         session = codec.from_message(types.Session, reply)
@@ -78,7 +79,7 @@ class WorkClient:
         *,
         lease_ids: Sequence[types.LeaseId],
         serving_version: types.VersionId,
-        receiver_state: names.ReceiverState,
+        receiver_state: enums.ReceiverState,
         load: types.RolloutLoad,
         syncs: Sequence[types.WeightSync],
         draining: bool,
@@ -101,11 +102,11 @@ class WorkClient:
         request = codec.to_message(group)
         request.session = self._session
         num_bytes = request.ByteSize()
-        if num_bytes > names.MAX_BATCH_PART_BYTES:
+        if num_bytes > enums.MAX_BATCH_PART_BYTES:
             tokens = sum(len(row.tokens) for row in group.trajectories)
             raise errors.TooLargeError(
                 f"group {group.group_id} has {num_bytes >> 20} MiB ({len(group.trajectories)} rows, {tokens} tokens),"
-                f" a message at most {names.MAX_BATCH_PART_BYTES >> 20} MiB; lower groupSize or maxTokens"
+                f" a message at most {enums.MAX_BATCH_PART_BYTES >> 20} MiB; lower groupSize or maxTokens"
             )
         reply = await self._call(self._stub.SubmitGroup(request, timeout=self._timeout_s))
         return codec.from_message(types.SubmitReply, reply)

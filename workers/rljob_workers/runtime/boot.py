@@ -14,12 +14,12 @@ from typing import Generic, TypeVar
 
 import pydantic
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_workers.runtime import logs
 
 logger = logging.getLogger(__name__)
 
-ConfigT = TypeVar("ConfigT", bound=roles.ProcessConfig)
+ConfigT = TypeVar("ConfigT", bound=process_config.ProcessConfig)
 
 _NUMBERS = {"RLJOB_ATTEMPT": ("attempt", 1), "RLJOB_NODE_RANK": ("node_rank", 0)}
 _PR_SET_PDEATHSIG = 1
@@ -27,12 +27,12 @@ _PR_SET_PDEATHSIG = 1
 TERMINATION_LOG = "/dev/termination-log"
 # With log level debug and 1 in this variable, lines may hold the start of a text that code of a user's raised.
 LOG_TEXTS = "RLJOB_LOG_TEXTS"
-_EXIT_BY_ERROR: tuple[tuple[type[errors.RLJobError], names.ExitCode], ...] = (
-    (errors.ManifestError, names.ExitCode.CONFIGURATION),
-    (errors.DataError, names.ExitCode.CONFIGURATION),
-    (errors.SandboxError, names.ExitCode.ISOLATION_REFUSED),
-    (errors.UnavailableError, names.ExitCode.INFRASTRUCTURE),
-    (errors.WeightsError, names.ExitCode.INFRASTRUCTURE),
+_EXIT_BY_ERROR: tuple[tuple[type[errors.RLJobError], enums.ExitCode], ...] = (
+    (errors.ManifestError, enums.ExitCode.CONFIGURATION),
+    (errors.DataError, enums.ExitCode.CONFIGURATION),
+    (errors.SandboxError, enums.ExitCode.ISOLATION_REFUSED),
+    (errors.UnavailableError, enums.ExitCode.INFRASTRUCTURE),
+    (errors.WeightsError, enums.ExitCode.INFRASTRUCTURE),
 )
 
 
@@ -44,7 +44,7 @@ def with_pod_variables(config: ConfigT, environment: Mapping[str, str]) -> Confi
     resolved: dict[str, object] = {}
     if environment.get("RLJOB_POD"):
         resolved["pod"] = environment["RLJOB_POD"]
-    if isinstance(config, roles.TrainerConfig):
+    if isinstance(config, process_config.TrainerConfig):
         resolved |= {
             field: _number(name, environment[name], least)
             for name, (field, least) in _NUMBERS.items()
@@ -98,7 +98,7 @@ def _of_this_pod(config: ConfigT) -> ConfigT:
         return with_pod_variables(config, os.environ)
     except errors.ManifestError as error:
         print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(int(names.ExitCode.CONFIGURATION)) from error
+        raise SystemExit(int(enums.ExitCode.CONFIGURATION)) from error
 
 
 def read_config(config_type: type[ConfigT], path: pathlib.Path) -> ConfigT:
@@ -111,10 +111,10 @@ def read_config(config_type: type[ConfigT], path: pathlib.Path) -> ConfigT:
         for problem in error.errors():
             field = ".".join(str(part) for part in problem["loc"])
             print(f"error: {path}: {field}: {problem['msg']}", file=sys.stderr)
-    raise SystemExit(int(names.ExitCode.CONFIGURATION))
+    raise SystemExit(int(enums.ExitCode.CONFIGURATION))
 
 
-def configure_process(config: roles.ProcessConfig) -> None:
+def configure_process(config: process_config.ProcessConfig) -> None:
     """Set up logging and cores, and make this process die with the one that started it, where that one asked for it."""
     identity: dict[str, object] = {
         "rljob_namespace": config.job.namespace,
@@ -147,11 +147,11 @@ def run_main(main: Callable[[], int | None], *, termination_log: str = TERMINATI
         code, reason = int(main() or 0), ""
     except errors.RLJobError as error:
         code, reason = exit_code(error), f"{error.name}: {error}"
-        logger.error("ended: %s", error, extra={"error_class": error.name}, exc_info=code == names.ExitCode.FAILED)
+        logger.error("ended: %s", error, extra={"error_class": error.name}, exc_info=code == enums.ExitCode.FAILED)
     except KeyboardInterrupt:
-        code, reason = int(names.ExitCode.INTERRUPTED), "interrupted"
+        code, reason = int(enums.ExitCode.INTERRUPTED), "interrupted"
     except Exception as error:  # boundary: the process; Python itself would write many lines, and mask nothing
-        code, reason = int(names.ExitCode.FAILED), f"{type(error).__name__}: {error}"
+        code, reason = int(enums.ExitCode.FAILED), f"{type(error).__name__}: {error}"
         logger.critical("ended: %s", reason, extra={"error_class": type(error).__name__}, exc_info=True)
     logger.info("exited with code %d%s", code, f" ({reason})" if reason else "", extra={"event": "exit"})
     _leave_message(pathlib.Path(termination_log), code, reason)
@@ -162,14 +162,14 @@ def refuse(problems: Sequence[str], *, termination_log: str = TERMINATION_LOG) -
     """Tell why a program does not start with its config, to a person and to the operator; return exit code 78."""
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
-    code = int(names.ExitCode.CONFIGURATION)
+    code = int(enums.ExitCode.CONFIGURATION)
     _leave_message(pathlib.Path(termination_log), code, "; ".join(problems))
     return code
 
 
 def exit_code(error: errors.RLJobError) -> int:
     """Return the exit code of an error: 78 for configuration, 79 isolation, 75 infrastructure, else 1."""
-    return next((int(code) for kind, code in _EXIT_BY_ERROR if isinstance(error, kind)), int(names.ExitCode.FAILED))
+    return next((int(code) for kind, code in _EXIT_BY_ERROR if isinstance(error, kind)), int(enums.ExitCode.FAILED))
 
 
 def _leave_message(path: pathlib.Path, code: int, reason: str) -> None:

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_workers.runtime import metrics as metrics_module
 
 STOP_HEADER = "X-RLJob-Stop-Token"
@@ -41,7 +41,7 @@ def nothing() -> None:
     """The stop request that nothing waits for."""
 
 
-def stop_token_file(config: roles.ProcessConfig) -> pathlib.Path:
+def stop_token_file(config: process_config.ProcessConfig) -> pathlib.Path:
     """Return where a process leaves what a request to stop it must carry; several may share a scratch folder."""
     return pathlib.Path(config.scratch_dir) / f"stop-{config.health_port}.token"
 

@@ -1,4 +1,4 @@
-"""Prometheus metrics of one process, made from the declarations in `rljob_api.names` and nothing else.
+"""Prometheus metrics of one process, made from the declarations in `rljob_api.metric_names` and nothing else.
 
 Every job-level series carries `rljob_namespace` and `rljob`. A gauge is absent until its first value.
 """
@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import prometheus_client
 from prometheus_client.metrics import MetricWrapperBase
 
-from rljob_api import names, roles
+from rljob_api import enums, metric_names, process_config
 
 FamilyT = TypeVar("FamilyT", bound=MetricWrapperBase)
 
@@ -60,7 +60,7 @@ class Histogram(_Series[prometheus_client.Histogram]):
 class Metrics:
     """The registry of a process, with every metric that its role declares."""
 
-    def __init__(self, *, role: names.Role, job: roles.JobIdentity) -> None:
+    def __init__(self, *, role: enums.Role, job: process_config.JobIdentity) -> None:
         """Declare the metrics of `role`, and the trained tokens of the trainer, in a registry of their own."""
         # A series of its own for the birth of each series is asked for by nothing that reads the text format.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types there
@@ -71,11 +71,11 @@ class Metrics:
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
         self._before: list[Callable[[], None]] = []
-        for metric in names.METRICS:
-            if metric.role is role or (role is names.Role.TRAINER and metric.name == "rljob_tokens_total"):
+        for metric in metric_names.METRICS:
+            if metric.role is role or (role is enums.Role.TRAINER and metric.name == "rljob_tokens_total"):
                 self._declare(metric, identity)
 
-    def _declare(self, metric: names.Metric, identity: dict[str, str]) -> None:
+    def _declare(self, metric: metric_names.Metric, identity: dict[str, str]) -> None:
         labels = (*identity, *metric.labels)
         if metric.kind == "c":
             counter = prometheus_client.Counter(metric.name, metric.help, labels, registry=self.registry)

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_workers.runtime import boot, health
 
 _HOST = "127.0.0.1"
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if stopped else 1
 
 
-class _Process(roles.ProcessConfig, extra="ignore"):
+class _Process(process_config.ProcessConfig, extra="ignore"):
     """The fields that every role has."""
 
 

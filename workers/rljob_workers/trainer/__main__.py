@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from rljob_api import errors, names, plugins, roles
+from rljob_api import enums, errors, plugins, process_config
 from rljob_workers.runtime import boot, device
 
 _RANK_MODULE = "rljob_workers.trainer.worker"
@@ -20,7 +20,7 @@ _RANK_MODULE = "rljob_workers.trainer.worker"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the trainer; return the exit code of its ranks."""
     invocation = boot.parse(
-        roles.TrainerConfig,
+        process_config.TrainerConfig,
         program="rljob-trainer",
         about="Trains the policy of one RL run: takes packed batches, publishes weight versions, keeps checkpoints.",
         argv=argv,
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if invocation.check:
         for problem in problems:
             print(f"error: {problem}", file=sys.stderr)
-        return int(names.ExitCode.BAD_INPUT if problems else names.ExitCode.OK)
+        return int(enums.ExitCode.BAD_INPUT if problems else enums.ExitCode.OK)
     if problems:
         return boot.refuse(problems)
     boot.configure_process(invocation.config)
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return launch.run_ranks(invocation.config, [_RANK_MODULE, "--config", str(invocation.config_path.absolute())])
 
 
-def check(config: roles.TrainerConfig) -> list[str]:
+def check(config: process_config.TrainerConfig) -> list[str]:
     """Return what is wrong with a config beyond its types."""
     from rljob_workers.trainer.engine import deepspeed_config
 
@@ -58,7 +58,7 @@ def check(config: roles.TrainerConfig) -> list[str]:
     return [f"spec.checkpoint: {folder} is not a folder"] if folder.exists() and not folder.is_dir() else []
 
 
-def _without_device(config: roles.TrainerConfig) -> list[str]:
+def _without_device(config: process_config.TrainerConfig) -> list[str]:
     return device.problems(
         config.device,
         needed=config.spec.trainer.processes_per_node,
@@ -69,7 +69,7 @@ def _without_device(config: roles.TrainerConfig) -> list[str]:
     )
 
 
-def rank_environment(config: roles.TrainerConfig) -> dict[str, str]:
+def rank_environment(config: process_config.TrainerConfig) -> dict[str, str]:
     """Return what ranks need in their environment: threads, and no search for accelerators where none is wanted."""
     variables = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": str(config.num_threads or 1)}
     if config.num_threads == 0 and config.spec.trainer.processes_per_node == 1:

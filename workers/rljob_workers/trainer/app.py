@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 
-from rljob_api import errors, roles, types
+from rljob_api import errors, process_config, types
 from rljob_workers.models import builtin
 from rljob_workers.rpc import train as batches
 from rljob_workers.runtime import clock as clocks
@@ -64,14 +64,14 @@ class _Loaded:
         return self.own.progress.step if self.own else 0
 
 
-def train_device(config: roles.TrainerConfig, local_rank: int) -> torch.device:
+def train_device(config: process_config.TrainerConfig, local_rank: int) -> torch.device:
     """Return where this rank computes; auto takes CUDA where there is one."""
     wants_cuda = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
     return torch.device("cuda", local_rank) if wants_cuda else torch.device("cpu")
 
 
 def run_rank(
-    config: roles.TrainerConfig,
+    config: process_config.TrainerConfig,
     *,
     registry: metrics_module.Metrics,
     stop: threading.Event,
@@ -104,7 +104,7 @@ def run_rank(
     return code
 
 
-def _load(config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> _Loaded:
+def _load(config: process_config.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> _Loaded:
     resumed = _newest(config, device)
     reference_hash = ""
     if dist.get_rank() == 0 and config.reference is not None:
@@ -138,7 +138,7 @@ def _load(config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.de
     )
 
 
-def _newest(config: roles.TrainerConfig, device: torch.device) -> checkpoint.Checkpoint | None:
+def _newest(config: process_config.TrainerConfig, device: torch.device) -> checkpoint.Checkpoint | None:
     """Return the checkpoint that all ranks continue from, chosen by rank 0, which fences off earlier attempts with it.
 
     A replaced attempt may finish one at any moment: ranks that looked by themselves could continue from two steps.
@@ -161,11 +161,11 @@ def _newest(config: roles.TrainerConfig, device: torch.device) -> checkpoint.Che
     return latest
 
 
-def _state_hash(config: roles.TrainerConfig, folder: pathlib.Path) -> str:
+def _state_hash(config: process_config.TrainerConfig, folder: pathlib.Path) -> str:
     return image.initial_version(folder, config.job.name, config.spec.model.dtype)[1].state_hash
 
 
-def _check_files(config: roles.TrainerConfig, built: deepspeed.Engine, layout: types.Layout) -> None:
+def _check_files(config: process_config.TrainerConfig, built: deepspeed.Engine, layout: types.Layout) -> None:
     """Raise ManifestError where files and model differ: what is published would lack tensors, or have too many."""
     try:
         built.check_files(layout)
@@ -174,7 +174,10 @@ def _check_files(config: roles.TrainerConfig, built: deepspeed.Engine, layout: t
 
 
 def _test_models(
-    config: roles.TrainerConfig, built: deepspeed.Engine, frozen: reference.Reference | None, device: torch.device
+    config: process_config.TrainerConfig,
+    built: deepspeed.Engine,
+    frozen: reference.Reference | None,
+    device: torch.device,
 ) -> None:
     """Prove that packing is exact for the policy, and the reference. A critic is the policy's decoder."""
     named: list[tuple[selftest.Model, str, str]] = [(built, "spec.model.name", config.model.name)]
@@ -193,7 +196,10 @@ def _test_models(
 
 
 def _build_critic(
-    config: roles.TrainerConfig, model_dir: pathlib.Path, resumed: checkpoint.Checkpoint | None, device: torch.device
+    config: process_config.TrainerConfig,
+    model_dir: pathlib.Path,
+    resumed: checkpoint.Checkpoint | None,
+    device: torch.device,
 ) -> deepspeed.CriticEngine | None:
     if config.spec.algorithm.critic is None:
         return None
@@ -218,7 +224,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _build(
-    config: roles.TrainerConfig, weights_dir: pathlib.Path, state: pathlib.Path | None, device: torch.device
+    config: process_config.TrainerConfig, weights_dir: pathlib.Path, state: pathlib.Path | None, device: torch.device
 ) -> deepspeed.Engine:
     with _quiet():
         built = deepspeed.Engine(config, weights_dir, device)
@@ -228,7 +234,7 @@ def _build(
 
 
 def _run(
-    config: roles.TrainerConfig,
+    config: process_config.TrainerConfig,
     loaded: _Loaded,
     registry: metrics_module.Metrics,
     stop: threading.Event,
@@ -263,7 +269,7 @@ def _run(
         client.close()
 
 
-def _register(config: roles.TrainerConfig, loaded: _Loaded, client: batches.BatchClient) -> types.Session:
+def _register(config: process_config.TrainerConfig, loaded: _Loaded, client: batches.BatchClient) -> types.Session:
     boot_id = uuid.uuid4().hex
     return retry.retry_sync(
         lambda: client.register(
@@ -293,7 +299,7 @@ def _publishes_first(loaded: _Loaded, session: types.Session) -> bool:
 
 
 def _loop(
-    config: roles.TrainerConfig,
+    config: process_config.TrainerConfig,
     loaded: _Loaded,
     client: batches.BatchClient,
     publisher: publish.VersionPublisher,

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_workers.rpc import train
 from rljob_workers.runtime import retry
 
@@ -37,7 +37,7 @@ class BatchSource:
                     stop=self._stop.is_set(),
                 )
             )
-            if batch[0].kind is not names.BatchKind.NOT_READY:
+            if batch[0].kind is not enums.BatchKind.NOT_READY:
                 return batch
 
     def commit_step(self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float) -> None:

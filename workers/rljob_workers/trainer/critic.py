@@ -10,14 +10,14 @@ from typing import Protocol
 
 import torch
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_api.manifest.job import JobSpec
 from rljob_workers.trainer.algorithms import advantages, statistics, value_loss
 from rljob_workers.trainer.algorithms.statistics import Sum
 from rljob_workers.trainer.engine import schedule
 from rljob_workers.trainer.model import batch_tensors
 
-Stat = names.StepStat
+Stat = enums.StepStat
 
 
 class ValueEngine(Protocol):

@@ -11,7 +11,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ _RENDEZVOUS_S = 900
 _SHUTDOWN_S = 5
 
 
-def run_ranks(config: roles.TrainerConfig, module: Sequence[str]) -> int:
+def run_ranks(config: process_config.TrainerConfig, module: Sequence[str]) -> int:
     """Run `python -m module...` once per local rank and return 0, or the code of the rank that failed first.
 
     A rank that was killed by signal n gives 128 + n. Restarts are the launcher's business, not torchrun's: each is an
@@ -38,10 +38,10 @@ def run_ranks(config: roles.TrainerConfig, module: Sequence[str]) -> int:
         code = int(failure.exitcode)
         logger.info("rank %d ended with exit code %d", rank, code, extra={"event": "rank_exit", "rank": rank})
         return code if code > 0 else 128 - code
-    return int(names.ExitCode.OK)
+    return int(enums.ExitCode.OK)
 
 
-def launch_config(config: roles.TrainerConfig) -> LaunchConfig:
+def launch_config(config: process_config.TrainerConfig) -> LaunchConfig:
     """Return torchrun's settings: fixed nodes, no restarts, no signal handlers of its own."""
     return LaunchConfig(
         min_nodes=config.spec.trainer.nodes,
@@ -67,7 +67,7 @@ def hand_on_stop() -> None:
     for rank in ranks:
         os.kill(rank, signal.SIGTERM)
     if not ranks:
-        raise SystemExit(int(names.ExitCode.INTERRUPTED))
+        raise SystemExit(int(enums.ExitCode.INTERRUPTED))
 
 
 def children(parent: int) -> list[int]:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import torch
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_api.manifest.job import JobSpec
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.trainer import critic as critics
@@ -23,7 +23,7 @@ from rljob_workers.trainer.algorithms import loss, policy_losses, statistics
 from rljob_workers.trainer.engine import mfu, schedule
 from rljob_workers.trainer.model import batch_tensors
 
-Stat = names.StepStat
+Stat = enums.StepStat
 # Why a rank waits in a collective of a few numbers.
 PEERS = "peers"
 _COUNTS = (Stat.MISMATCH_TOKENS, Stat.STALE_CACHE_TOKENS)

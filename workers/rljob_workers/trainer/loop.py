@@ -15,13 +15,13 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.trainer import batch_source, learner, metering
 from rljob_workers.trainer.state import publish, saving
 
 logger = logging.getLogger(__name__)
-Stat = names.StepStat
+Stat = enums.StepStat
 
 # Checkpoints in a row that may fail while training continues: a longer outage is worth a new process, and to be seen.
 _MOST_FAILED_SAVES = 2
@@ -66,16 +66,16 @@ class StepLoop:
         """Return V, the number of completed steps."""
         return self._completed
 
-    def run(self) -> names.ExitCode:
+    def run(self) -> enums.ExitCode:
         """Return OK when the run is finished, STOPPED_ON_REQUEST when it can continue later."""
         while True:
             requested_at = self._clock.monotonic()
             with self._waiting("batch"):
                 header, micro_batches = self._source.fetch(self._completed + 1)
             waited_s = self._clock.monotonic() - requested_at
-            if header.kind is names.BatchKind.STOP:
+            if header.kind is enums.BatchKind.STOP:
                 return self._stop()
-            if header.kind is names.BatchKind.FINISHED:
+            if header.kind is enums.BatchKind.FINISHED:
                 return self._finish()
             self._step(header, micro_batches, waited_s)
 
@@ -149,15 +149,15 @@ class StepLoop:
             raise
         self._failed_saves = 0
 
-    def _stop(self) -> names.ExitCode:
+    def _stop(self) -> enums.ExitCode:
         """Leave a checkpoint of the last completed step, from which the next start continues."""
         self._publisher.flush()
         if self._saved != self._completed:
             self._save(final=False)
         self._say("stopped on request", "stop")
-        return names.ExitCode.STOPPED_ON_REQUEST
+        return enums.ExitCode.STOPPED_ON_REQUEST
 
-    def _finish(self) -> names.ExitCode:
+    def _finish(self) -> enums.ExitCode:
         """Publish what is not, export, and save: the coordinator learns last that nothing is missing."""
         if self._published != self._completed:
             self._publish()
@@ -166,7 +166,7 @@ class StepLoop:
             self._checkpoints.export()
         self._save(final=True)
         self._say("finished", "finish")
-        return names.ExitCode.OK
+        return enums.ExitCode.OK
 
     def _say(self, what: str, event: str) -> None:
         if self._meter is not None:

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.trainer import learner
 
 logger = logging.getLogger(__name__)
-Stat = names.StepStat
+Stat = enums.StepStat
 
 _GAUGES = {
     Stat.ENTROPY: "rljob_entropy",

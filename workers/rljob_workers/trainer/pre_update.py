@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest.algorithm import AlgorithmSpec
 from rljob_api.manifest.loss import CorrectionSpec, LossSpec
 from rljob_workers.trainer import critic
@@ -46,7 +46,7 @@ class Prepared:
     """mean_weight: divisor of batchNormalize, 1 without; stats: what is known of the step's advantages."""
 
     mean_weight: float
-    stats: Mapping[names.StepStat, float]
+    stats: Mapping[enums.StepStat, float]
 
 
 @dataclasses.dataclass(slots=True)
@@ -90,7 +90,7 @@ def prepare(
         for part in work:
             for item in part:
                 item.values = value_model.score(item.tensors)
-    stats: dict[names.StepStat, float] = {}
+    stats: dict[enums.StepStat, float] = {}
     if algorithm.trainer_returns:
         stats = _set_advantages(work, engine, algorithm)
     if algorithm.loss.m2_threshold is not None:
@@ -127,7 +127,7 @@ def _proximal_or_behave(item: Work) -> torch.Tensor:
 
 def _set_advantages(
     work: Sequence[Sequence[Work]], engine: Engine, algorithm: AlgorithmSpec
-) -> dict[names.StepStat, float]:
+) -> dict[enums.StepStat, float]:
     items, counted = _active(work), _first_epoch(work, algorithm)
     for item in items:
         estimated = advantages.estimate(

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_workers.runtime import boot, health, machine, metrics
 
 
@@ -34,7 +34,9 @@ def main() -> int:
     """Run a rank and return its exit code."""
     # torchrun starts ranks in sessions of their own: nothing else would end them with the launcher.
     boot.die_with_parent()
-    invocation = boot.parse(roles.TrainerConfig, program="rljob-trainer-rank", about="One rank of rljob-trainer.")
+    invocation = boot.parse(
+        process_config.TrainerConfig, program="rljob-trainer-rank", about="One rank of rljob-trainer."
+    )
     boot.configure_process(invocation.config)
     place = place_from_environment()
     run_here = functools.partial(run, invocation.config, place)
@@ -46,12 +48,12 @@ def termination_log(place: Place) -> str:
     return boot.TERMINATION_LOG if place.local_rank == 0 else os.devnull
 
 
-def run(config: roles.TrainerConfig, place: Place) -> int:
+def run(config: process_config.TrainerConfig, place: Place) -> int:
     """Serve probes and stop requests around the training."""
     stop, registered = threading.Event(), threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    registry = metrics.Metrics(role=names.Role.TRAINER, job=config.job)
+    registry = metrics.Metrics(role=enums.Role.TRAINER, job=config.job)
     probes = health.HealthServer(
         host=config.health_host,
         port=config.health_port,
@@ -77,7 +79,7 @@ def run(config: roles.TrainerConfig, place: Place) -> int:
             probes.close()
 
 
-def cores_of(config: roles.TrainerConfig, place: Place) -> tuple[int, ...]:
+def cores_of(config: process_config.TrainerConfig, place: Place) -> tuple[int, ...]:
     """Return this rank's own cores where there are `num_threads` for each rank of the node, else all of the role's."""
     cores, threads = tuple(sorted(config.cpu_affinity)), config.num_threads
     if threads <= 0 or len(cores) < threads * place.local_world_size:

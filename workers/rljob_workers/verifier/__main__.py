@@ -6,14 +6,14 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_workers.runtime import boot
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the verifier; return its exit code."""
     invocation = boot.parse(
-        roles.VerifierConfig, program="rljob-verifier", about="Grades completions in isolation.", argv=argv
+        process_config.VerifierConfig, program="rljob-verifier", about="Grades completions in isolation.", argv=argv
     )
     if invocation.check:
         return _check(invocation)
@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return boot.run_main(functools.partial(_run, invocation.config))
 
 
-def _check(invocation: boot.Invocation[roles.VerifierConfig]) -> int:
+def _check(invocation: boot.Invocation[process_config.VerifierConfig]) -> int:
     """Print one line per problem and return 2, or 0 if there are warnings alone."""
     from rljob_workers.verifier import check
 
@@ -29,15 +29,15 @@ def _check(invocation: boot.Invocation[roles.VerifierConfig]) -> int:
     findings = check.findings(invocation.config, sources)
     for line in findings.lines:
         print(line, file=sys.stderr)
-    return int(names.ExitCode.BAD_INPUT if findings.problems else names.ExitCode.OK)
+    return int(enums.ExitCode.BAD_INPUT if findings.problems else enums.ExitCode.OK)
 
 
-def _run(config: roles.VerifierConfig) -> int:
+def _run(config: process_config.VerifierConfig) -> int:
     asyncio.run(_serve(config))
-    return int(names.ExitCode.OK)
+    return int(enums.ExitCode.OK)
 
 
-async def _serve(config: roles.VerifierConfig) -> None:
+async def _serve(config: process_config.VerifierConfig) -> None:
     from rljob_workers.verifier import service
 
     verifier = service.Service(config)

@@ -9,7 +9,7 @@ import logging
 import statistics
 from collections.abc import Awaitable, Callable, Sequence
 
-from rljob_api import grading_limits
+from rljob_api import grading
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.verifier.sandbox.processes import spawn
@@ -32,7 +32,7 @@ def factor(measured_s: Sequence[float], *, reference_s: float = REFERENCE_S) -> 
     if not measured_s:
         raise ValueError("measured_s is empty, but a machine is calibrated by at least one repetition")
     ratio = statistics.median(measured_s) / reference_s
-    return min(max(ratio, grading_limits.LEAST_FACTOR), grading_limits.MOST_FACTOR)
+    return min(max(ratio, grading.LEAST_FACTOR), grading.MOST_FACTOR)
 
 
 def due_in_s(*, now_s: float, last_s: float) -> float:

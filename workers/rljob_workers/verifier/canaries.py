@@ -9,7 +9,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_workers.verifier import sandbox
 from rljob_workers.verifier.graders import base
 from rljob_workers.verifier.graders.code import code_grader
@@ -17,7 +17,7 @@ from rljob_workers.verifier.graders.code import code_grader
 EVERY = 200
 # From this share of them on they are better run at once, where nothing waits for this worker.
 _SOON = 0.75
-_O = names.VerifyOutcome
+_O = enums.VerifyOutcome
 _COLUMNS: Mapping[str, object] = {"input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})}
 _MEMORY_BYTES, _OUTPUT_BYTES = 128 << 20, 64 << 10
 _WALL_S = 30.0
@@ -34,7 +34,7 @@ class Canary:
 
     name: str
     program: str
-    outcomes: frozenset[names.VerifyOutcome]
+    outcomes: frozenset[enums.VerifyOutcome]
     cpu_s: float = 5.0
 
 
@@ -58,7 +58,7 @@ def wrong(run: code_grader.RunFn, canaries: Sequence[Canary] = CANARIES, *, pack
     packages: that they may import.
     """
     for canary in canaries:
-        reward = roles.GraderConfig(
+        reward = process_config.GraderConfig(
             name=canary.name,
             type="code",
             cpu_limit_s=canary.cpu_s,

@@ -5,7 +5,7 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator, Sequence
 
-from rljob_api import errors, roles, types
+from rljob_api import errors, process_config, types
 from rljob_api.manifest.data import DataSourceSpec
 from rljob_workers.data import left_out, record_task, records
 from rljob_workers.verifier import rubric, service
@@ -20,7 +20,7 @@ class Graded:
     suite: str = ""
 
 
-def findings(config: roles.VerifierConfig, sources: Sequence[Graded]) -> left_out.Findings:
+def findings(config: process_config.VerifierConfig, sources: Sequence[Graded]) -> left_out.Findings:
     """Return one sentence per problem, a record's with file and line. Where there is none, one warning per source that
     leaves out records, per source and reward that cannot parse some references, and per source and task that its
     records do not name.
@@ -41,7 +41,7 @@ def findings(config: roles.VerifierConfig, sources: Sequence[Graded]) -> left_ou
 
 
 def _of_source(
-    graded: Graded, rewards: Sequence[roles.GraderConfig], graders: Sequence[base.Grader]
+    graded: Graded, rewards: Sequence[process_config.GraderConfig], graders: Sequence[base.Grader]
 ) -> left_out.Findings:
     # Defects of a record that do not depend on the grader are reported by the coordinator's own check.
     loaded, _ = records.inspect_source(graded.source)
@@ -57,7 +57,7 @@ def _of_source(
 def _warnings(
     graded: Graded,
     usable: Sequence[types.PromptRecord],
-    rewards: Sequence[roles.GraderConfig],
+    rewards: Sequence[process_config.GraderConfig],
     graders: Sequence[base.Grader],
 ) -> Iterator[str]:
     indexes = rubric.chosen(rewards, graded.suite)
@@ -83,7 +83,7 @@ def _without_task(loaded: Sequence[types.PromptRecord]) -> collections.Counter[s
     )
 
 
-def sources_of(config: roles.CoordinatorConfig) -> list[Graded]:
+def sources_of(config: process_config.CoordinatorConfig) -> list[Graded]:
     """Return all sources of a run: training, then evaluation."""
     training = [Graded(source=source) for source in config.spec.data.train]
     return training + [Graded(source=suite, suite=suite.name) for suite in config.spec.evaluation.suites]
@@ -91,13 +91,13 @@ def sources_of(config: roles.CoordinatorConfig) -> list[Graded]:
 
 def read_sources(path: pathlib.Path) -> list[Graded]:
     """Return the sources that a coordinator's config names."""
-    return sources_of(roles.CoordinatorConfig.model_validate_json(path.read_bytes()))
+    return sources_of(process_config.CoordinatorConfig.model_validate_json(path.read_bytes()))
 
 
 def _wrong(
     loaded: Sequence[types.PromptRecord],
     suite: str,
-    rewards: Sequence[roles.GraderConfig],
+    rewards: Sequence[process_config.GraderConfig],
     graders: Sequence[base.Grader],
 ) -> Iterator[tuple[int, str]]:
     """Yield the index of a record and why a reward that is to grade it cannot."""

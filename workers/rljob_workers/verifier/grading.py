@@ -14,7 +14,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_api.manifest.verifier import PROGRAM_REWARDS
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.verifier import frames, pool, rubric
@@ -46,7 +46,7 @@ class Grading:
     def __init__(
         self,
         *,
-        rewards: Sequence[roles.GraderConfig],
+        rewards: Sequence[process_config.GraderConfig],
         graders: Sequence[base.Grader],
         workers: pool.Pool,
         metrics: metrics_module.Metrics,
@@ -176,7 +176,7 @@ class Grading:
         rewards = [self._rewards[index] for index in self._indexes(item)]
         return rubric.combine(rewards, [pool.infra(INVALIDATED)] * len(rewards), item)
 
-    def _count(self, reward: roles.GraderConfig, grade: base.Grade) -> None:
+    def _count(self, reward: process_config.GraderConfig, grade: base.Grade) -> None:
         self._metrics.counter("rljob_verify_total").inc(
             reward=reward.name, type=reward.type, mode=reward.mode, outcome=str(grade.outcome), reason=str(grade.reason)
         )
@@ -195,7 +195,7 @@ class Grading:
             self._remember(key, task.result())
 
     def _remember(self, key: _Key, verdict: types.Verdict) -> None:
-        if verdict.reason is names.VerdictReason.INFRA_FAILURE:
+        if verdict.reason is enums.VerdictReason.INFRA_FAILURE:
             return
         self._remembered[key] = verdict
         while len(self._remembered) > MAX_REMEMBERED:
@@ -230,7 +230,7 @@ def _key(item: types.VerifyItem) -> _Key:
 def request_of(
     item: types.VerifyItem,
     index: int,
-    reward: roles.GraderConfig,
+    reward: process_config.GraderConfig,
     grader: base.Grader,
     *,
     cpu_factor: float = 1.0,

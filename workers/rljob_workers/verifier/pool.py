@@ -17,7 +17,7 @@ import dataclasses
 import logging
 import signal
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.runtime import retry
@@ -269,7 +269,7 @@ class Pool:
                     worker = None
                 return grade, worker, then
         logger.error("an answer ended %d grading workers", MOST_DEATHS)
-        return base.failed(names.VerdictReason.CRASH, detail=WORKER_KILLER), None, _GONE
+        return base.failed(enums.VerdictReason.CRASH, detail=WORKER_KILLER), None, _GONE
 
     async def _with_right_canaries(self, worker: launcher.Worker) -> launcher.Worker | None:
         """Have a worker run its canaries; return it if they are right, None if it was ended."""
@@ -356,13 +356,13 @@ def infra(detail: str) -> base.Grade:
     """Return the grade that is none: the answer was not judged."""
     return base.Grade(
         score=None,
-        reason=names.VerdictReason.INFRA_FAILURE,
-        outcome=names.VerifyOutcome.INFRA_ERROR,
+        reason=enums.VerdictReason.INFRA_FAILURE,
+        outcome=enums.VerifyOutcome.INFRA_ERROR,
         detail=detail,
     )
 
 
 def timed_out(limit_s: float) -> base.Grade:
     """Return the grade of an answer that used up its CPU limit, in reference seconds."""
-    grade = base.failed(names.VerdictReason.TIMEOUT, detail=f"over {limit_s:g} s of CPU")
-    return dataclasses.replace(grade, outcome=names.VerifyOutcome.TIMEOUT_CPU)
+    grade = base.failed(enums.VerdictReason.TIMEOUT, detail=f"over {limit_s:g} s of CPU")
+    return dataclasses.replace(grade, outcome=enums.VerifyOutcome.TIMEOUT_CPU)

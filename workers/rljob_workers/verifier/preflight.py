@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_workers.verifier.sandbox import probe
 from rljob_workers.verifier.sandbox.confinement import landlock as landlock_rules
 
@@ -208,7 +208,7 @@ def main(argv: Sequence[str] | None = None, *, probed: Probed | None = None) -> 
     sys.stdout.write(f"{text}\n")
     if _MESSAGE.is_file() and os.access(_MESSAGE, os.W_OK):
         _MESSAGE.write_text(text, encoding="utf-8")
-    return int(names.ExitCode.ISOLATION_REFUSED) if missing(layers, required) else int(names.ExitCode.OK)
+    return int(enums.ExitCode.ISOLATION_REFUSED) if missing(layers, required) else int(enums.ExitCode.OK)
 
 
 def _probed(arguments: argparse.Namespace) -> list[Layer]:

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Mapping
 from typing import TypeVar
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_workers.verifier.graders import base
 from rljob_workers.verifier.sandbox.processes import launcher
 
@@ -87,8 +87,8 @@ def grade_from(reply: Mapping[str, object]) -> base.Grade:
             raise ValueError("score or cpu_s is not a number")
         return base.Grade(
             score=None if score is None else float(score),
-            reason=_member(names.VerdictReason, reply, "reason"),
-            outcome=_member(names.VerifyOutcome, reply, "outcome"),
+            reason=_member(enums.VerdictReason, reply, "reason"),
+            outcome=_member(enums.VerifyOutcome, reply, "outcome"),
             formatted=reply["formatted"] is True,
             extracted=str(reply["extracted"]),
             detail=str(reply["detail"]),

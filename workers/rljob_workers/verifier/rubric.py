@@ -4,31 +4,31 @@ important reason. Pure."""
 from collections.abc import Mapping, Sequence
 
 import rljob_api
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_workers.data import record_task
 from rljob_workers.verifier.graders import base
 
 # What a verdict reports when its graders disagree: the first of these that any of them gave.
 _RANK = (
-    names.VerdictReason.INFRA_FAILURE,
-    names.VerdictReason.TIMEOUT,
-    names.VerdictReason.RESOURCE_LIMIT,
-    names.VerdictReason.CRASH,
-    names.VerdictReason.PARSE_ERROR,
-    names.VerdictReason.NO_ANSWER,
-    names.VerdictReason.WRONG,
-    names.VerdictReason.OK,
+    enums.VerdictReason.INFRA_FAILURE,
+    enums.VerdictReason.TIMEOUT,
+    enums.VerdictReason.RESOURCE_LIMIT,
+    enums.VerdictReason.CRASH,
+    enums.VerdictReason.PARSE_ERROR,
+    enums.VerdictReason.NO_ANSWER,
+    enums.VerdictReason.WRONG,
+    enums.VerdictReason.OK,
 )
 
 
-def chosen(rewards: Sequence[roles.GraderConfig], suite: str) -> tuple[int, ...]:
+def chosen(rewards: Sequence[process_config.GraderConfig], suite: str) -> tuple[int, ...]:
     """Return the indexes of the rewards that grade a suite: its own, else those of training (suite "")."""
     own = tuple(index for index, reward in enumerate(rewards) if reward.suite == suite)
     return own or chosen(rewards, "") if suite else own
 
 
 def combine(
-    rewards: Sequence[roles.GraderConfig], grades: Sequence[base.Grade], item: types.VerifyItem
+    rewards: Sequence[process_config.GraderConfig], grades: Sequence[base.Grade], item: types.VerifyItem
 ) -> types.Verdict:
     """Return the verdict: reward = sum of weight * score.
 
@@ -37,7 +37,7 @@ def combine(
     if not rewards:
         raise ValueError("a verdict needs at least one reward")
     decisive = min(grades, key=lambda grade: _RANK.index(grade.reason))
-    judged = decisive.reason is not names.VerdictReason.INFRA_FAILURE
+    judged = decisive.reason is not enums.VerdictReason.INFRA_FAILURE
     return types.Verdict(
         reward=_weighted_sum(rewards, grades) if judged else None,
         reason=decisive.reason,
@@ -57,11 +57,11 @@ def combine(
     )
 
 
-def _weighted_sum(rewards: Sequence[roles.GraderConfig], grades: Sequence[base.Grade]) -> float:
+def _weighted_sum(rewards: Sequence[process_config.GraderConfig], grades: Sequence[base.Grade]) -> float:
     return sum(reward.weight * (grade.score or 0.0) for reward, grade in zip(rewards, grades, strict=True))
 
 
-def _parts(rewards: Sequence[roles.GraderConfig], grades: Sequence[base.Grade]) -> dict[str, float]:
+def _parts(rewards: Sequence[process_config.GraderConfig], grades: Sequence[base.Grade]) -> dict[str, float]:
     parts = {reward.name: grade.score or 0.0 for reward, grade in zip(rewards, grades, strict=True)}
     for reward, grade in zip(rewards, grades, strict=True):
         parts |= {f"{reward.name}.{name}": value for name, value in grade.parts.items()}
@@ -69,7 +69,7 @@ def _parts(rewards: Sequence[roles.GraderConfig], grades: Sequence[base.Grade]) 
 
 
 def graded_by(
-    rewards: Sequence[roles.GraderConfig], indexes: Sequence[int], columns: Mapping[str, object]
+    rewards: Sequence[process_config.GraderConfig], indexes: Sequence[int], columns: Mapping[str, object]
 ) -> tuple[int, ...]:
     """Return those of `indexes` into `rewards` that grade a record. Raises DataError for a task that none is for."""
     if not by_task(rewards, indexes):
@@ -82,6 +82,6 @@ def graded_by(
     return tuple(index for index in indexes if not rewards[index].tasks or task in rewards[index].tasks)
 
 
-def by_task(rewards: Sequence[roles.GraderConfig], indexes: Sequence[int]) -> bool:
+def by_task(rewards: Sequence[process_config.GraderConfig], indexes: Sequence[int]) -> bool:
     """Return whether these rewards are distinguished by the record's task."""
     return any(rewards[index].tasks for index in indexes)

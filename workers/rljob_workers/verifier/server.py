@@ -5,7 +5,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from rljob_api import codec, types
+from rljob_api import types
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import verify_pb2, verify_pb2_grpc
 from rljob_workers.verifier import grading
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import grpc.aio
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_api.manifest.base import num_bytes
 from rljob_api.manifest.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS, runtime_class
 from rljob_api.wire.v1 import verify_pb2_grpc
@@ -30,7 +30,7 @@ _SLOTS_PER_SPARE = 4
 _DRAIN_S = 5.0
 
 
-def make_graders(config: roles.VerifierConfig, extra: Sequence[str] = ()) -> tuple[base.Grader, ...]:
+def make_graders(config: process_config.VerifierConfig, extra: Sequence[str] = ()) -> tuple[base.Grader, ...]:
     """Return the graders of a config. Raises ManifestError or SandboxError for what it may not ask for."""
     if not config.rewards:
         raise errors.ManifestError("spec.verifier.rewards is empty, but a verifier needs at least one reward")
@@ -39,12 +39,12 @@ def make_graders(config: roles.VerifierConfig, extra: Sequence[str] = ()) -> tup
     return registry.build(config.rewards, {**registry.BUILT_IN, **registry.imported(extra)})
 
 
-def programs_of(config: roles.VerifierConfig) -> list[str]:
+def programs_of(config: process_config.VerifierConfig) -> list[str]:
     """Return the names of the rewards that run what the policy wrote."""
     return [reward.name for reward in config.rewards if reward.type in PROGRAM_REWARDS]
 
 
-def import_packages(config: roles.VerifierConfig) -> None:
+def import_packages(config: process_config.VerifierConfig) -> None:
     """Import once what programs may import, as their interpreters will. Raises ManifestError for what cannot be."""
     for reward in config.rewards:
         with contextlib.closing(warm.Interpreter(reward.packages)) as interpreter:
@@ -58,7 +58,7 @@ def import_packages(config: roles.VerifierConfig) -> None:
                 ) from error
 
 
-def _scratch_of(config: roles.VerifierConfig) -> pathlib.Path | None:
+def _scratch_of(config: process_config.VerifierConfig) -> pathlib.Path | None:
     """Return where workers get folders to write to: only where they lay out repositories."""
     if any(reward.type == REPOSITORY_TESTS for reward in config.rewards):
         return pathlib.Path(config.scratch_dir, "repositories")
@@ -66,7 +66,7 @@ def _scratch_of(config: roles.VerifierConfig) -> pathlib.Path | None:
 
 
 def make_pool(
-    config: roles.VerifierConfig, *, num_slots: int, metrics: metrics_module.Metrics, extra: Sequence[str] = ()
+    config: process_config.VerifierConfig, *, num_slots: int, metrics: metrics_module.Metrics, extra: Sequence[str] = ()
 ) -> pool.Pool:
     """Return the pool of a config. `extra`: further grader types for its workers, as `name=module:attribute`."""
     hello = worker.Hello(
@@ -99,7 +99,7 @@ class Service:
 
     def __init__(
         self,
-        config: roles.VerifierConfig,
+        config: process_config.VerifierConfig,
         *,
         extra: Sequence[str] = (),
         measure: calibration.Measure = measured,
@@ -114,7 +114,7 @@ class Service:
         graders = make_graders(config, extra)
         # Where every grader decides in place there is nothing to isolate, and no worker is kept.
         self._num_slots = config.num_slots if any(grader.needs_worker for grader in graders) else 0
-        self.metrics = metrics_module.Metrics(role=names.Role.VERIFIER, job=config.job)
+        self.metrics = metrics_module.Metrics(role=enums.Role.VERIFIER, job=config.job)
         self._pool = make_pool(config, num_slots=self._num_slots, metrics=self.metrics, extra=extra)
         self._calibration = calibration.Calibration(
             measure=measure, metrics=self.metrics, clock=time or clock.SystemClock()
@@ -186,7 +186,7 @@ class Service:
         await self._pool.close()
 
 
-def probes(config: roles.VerifierConfig, service: Service, on_stop: Callable[[], None]) -> health.HealthServer:
+def probes(config: process_config.VerifierConfig, service: Service, on_stop: Callable[[], None]) -> health.HealthServer:
     """Return the HTTP server of a verifier's probes, not yet started."""
     return health.HealthServer(
         host=config.health_host,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import BinaryIO
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_api.manifest.verifier import FORKED_REWARDS, PROGRAM_REWARDS, runtime_class
 from rljob_workers.verifier import canaries, frames, replies
 from rljob_workers.verifier.graders import base, registry
@@ -101,7 +101,7 @@ class Hello:
     scratch: a folder of this worker's own, where the repositories lie whose tests it runs; empty where it runs none.
     """
 
-    rewards: tuple[roles.GraderConfig, ...]
+    rewards: tuple[process_config.GraderConfig, ...]
     memory_bytes: int
     isolation: str = "sandbox"
     scratch: str = ""
@@ -115,7 +115,7 @@ class Hello:
         assert isinstance(isolation, str)
         assert isinstance(scratch, str)
         assert isinstance(memory_bytes, int)
-        configs = tuple(roles.GraderConfig.model_validate_json(json.dumps(reward)) for reward in rewards)
+        configs = tuple(process_config.GraderConfig.model_validate_json(json.dumps(reward)) for reward in rewards)
         return cls(rewards=configs, memory_bytes=memory_bytes, isolation=isolation, scratch=scratch)
 
     def payload(self) -> dict[str, object]:
@@ -144,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(requests: BinaryIO, stream: BinaryIO, extra: Sequence[str]) -> int:
     first = frames.read(requests, max_bytes=frames.MAX_REQUEST_BYTES)
     if first is None:
-        return int(names.ExitCode.OK)
+        return int(enums.ExitCode.OK)
     hello = Hello.parse(first)
     try:
         # The tests of repositories have fresh interpreters.
@@ -153,7 +153,7 @@ def _run(requests: BinaryIO, stream: BinaryIO, extra: Sequence[str]) -> int:
         graders = _ready_graders(hello, extra, run)
     except (errors.RLJobError, ImportError) as error:
         _send(stream, {"ready": False, "error": f"{type(error).__name__}: {error}"[:1000]})
-        return int(names.ExitCode.CONFIGURATION)
+        return int(enums.ExitCode.CONFIGURATION)
     _send(stream, {"ready": True})
     return _serve(requests, stream, graders, hello, run)
 
@@ -195,7 +195,7 @@ def _serve(
     for count in range(1, MAX_ITEMS + 1):
         request = frames.read(requests, max_bytes=frames.MAX_REQUEST_BYTES)
         if request is None:
-            return int(names.ExitCode.OK)
+            return int(enums.ExitCode.OK)
         is_canaries = request == replies.CANARIES
         wrong = run.wrong_canary(now=is_canaries)
         if wrong or is_canaries:
@@ -212,12 +212,12 @@ def _serve(
         except errors.GraderError as error:
             _send(stream, replies.error_to(error))
             continue
-        exhausted = grade.outcome is names.VerifyOutcome.OOM or procfs.mapped_bytes(os.getpid()) > ceiling
+        exhausted = grade.outcome is enums.VerifyOutcome.OOM or procfs.mapped_bytes(os.getpid()) > ceiling
         retire = exhausted or count == MAX_ITEMS or (_ran_program(hello, request) and bool(run.survivors()))
         _send(stream, replies.grade_to(grade, _then(retire=retire, canaries=run.canaries_due_soon)))
         if retire:
             break
-    return int(names.ExitCode.OK)
+    return int(enums.ExitCode.OK)
 
 
 def _then(*, retire: bool, canaries: bool) -> replies.Then:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import xxhash
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 
 _HEADER = struct.Struct("<IB3xQQQ")
 _MAGIC = 0x31574C52  # "RLW1"
@@ -42,7 +42,7 @@ def unpack(frame: bytes) -> tuple[FrameKind, int, memoryview]:
     return FrameKind(kind), offset, payload
 
 
-def chunks(data: memoryview, *, offset: int = 0, chunk_bytes: int = names.CHUNK_BYTES) -> Iterator[bytes]:
+def chunks(data: memoryview, *, offset: int = 0, chunk_bytes: int = enums.CHUNK_BYTES) -> Iterator[bytes]:
     """Yield CHUNK frames for `data`, whose first byte stands at `offset` of the artifact."""
     for start in range(0, len(data), chunk_bytes):
         yield pack(FrameKind.CHUNK, offset + start, data[start : start + chunk_bytes])

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from rljob_api import crd
 from rljob_api.manifest.job import RLJob
+from rljob_api.validation import crd
 from rljob_operator.app import Operator
 from rljob_operator.kube import kinds
 from rljob_operator.kube.client import Client

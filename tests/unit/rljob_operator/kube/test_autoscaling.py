@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.job import RLJob
 from rljob_operator.kube import kinds, projection
@@ -18,7 +18,7 @@ from rljob_operator.settings import Integrations, JobSettings
 from rljob_testing.cluster import manifests
 from rljob_testing.fake_client import FakeClient
 
-IMAGES = dict.fromkeys(names.Role, "example/rljob:1")
+IMAGES = dict.fromkeys(enums.Role, "example/rljob:1")
 METRICS, KEDA, MONITORING = "external.metrics.k8s.io", "keda.sh", "monitoring.coreos.com"
 
 

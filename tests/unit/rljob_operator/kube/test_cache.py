@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.kube import kinds
 from rljob_operator.kube.cache import Cache
 from rljob_operator.kube.client import ApiError, Client
@@ -55,7 +55,7 @@ def test_pod_is_kept_as_the_few_fields_that_decisions_read() -> None:
     }
     assert cache.put(kinds.POD, pod(**status)) == KEY
     (kept,) = cache.pods(KEY, UID)
-    assert (kept.role, kept.attempt, kept.exit_code, kept.restarts) == (names.Role.TRAINER, 2, 75, 2)
+    assert (kept.role, kept.attempt, kept.exit_code, kept.restarts) == (enums.Role.TRAINER, 2, 75, 2)
     assert kept.finished_at == 1767225610.0
     assert ("DisruptionTarget", "True") in kept.conditions
 
@@ -73,7 +73,7 @@ def test_child_is_shown_with_its_manifest_without_status_and_only_to_its_control
     shown = cache.children(KEY, UID)
     assert list(shown) == [Ref("Deployment", "run-rollout")]
     child = shown[Ref("Deployment", "run-rollout")]
-    assert (child.wanted_replicas, child.role, "status" in child.manifest) == (3, names.Role.ROLLOUT, False)
+    assert (child.wanted_replicas, child.role, "status" in child.manifest) == (3, enums.Role.ROLLOUT, False)
 
 
 def test_deleted_object_does_not_come_back_by_a_late_event() -> None:
@@ -108,7 +108,7 @@ def test_trainers_job_without_labels_is_known_by_its_name() -> None:
     cache = Cache()
     cache.put(kinds.BY_NAME["Job"], raw)
     (child,) = cache.children(KEY, UID).values()
-    assert (child.role, child.attempt) == (names.Role.TRAINER, 12), "an attempt that is lost would be begun anew"
+    assert (child.role, child.attempt) == (enums.Role.TRAINER, 12), "an attempt that is lost would be begun anew"
 
 
 def test_successor_of_the_same_name_takes_its_place() -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus
 from rljob_api.wire.v1 import status_pb2_grpc
@@ -72,7 +72,7 @@ def test_ends_of_certificates_are_those_of_the_secrets() -> None:
     scene = Scene()
     scene.ensure()
     ends = scene.certifier.ends(scene.job.metadata.uid)
-    assert set(ends) == set(names.Role)
+    assert set(ends) == set(enums.Role)
     assert all(end == pytest.approx(scene.clock.now() + 7 * DAY_S, abs=1) for end in ends.values())
     assert Scene("off").certifier.ends("unknown") == {}
 
@@ -233,17 +233,17 @@ async def test_a_coordinator_answers_the_operator_of_its_own_job_alone(tmp_path:
     await scene.certifier.ensure(scene.job)
     await other.certifier.ensure(other.job)
     metadata = scene.job.metadata
-    identity = roles.JobIdentity(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid)
+    identity = process_config.JobIdentity(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid)
     authority = Authority()
     data = scene.client.objects["Secret", "run-ca"]["data"]
     authority.pair = certificates.Pair(base64.b64decode(data["tls.crt"]), base64.b64decode(data["tls.key"]))
-    tls = authority.files(tmp_path, names.Role.COORDINATOR, job=identity)
-    config = roles.ProcessConfig(
-        job=identity, role=names.Role.COORDINATOR, pod="run-0", health_port=1, scratch_dir="/tmp", tls=tls
+    tls = authority.files(tmp_path, enums.Role.COORDINATOR, job=identity)
+    config = process_config.ProcessConfig(
+        job=identity, role=enums.Role.COORDINATOR, pod="run-0", health_port=1, scratch_dir="/tmp", tls=tls
     )
     server = channel.aio_server(config)
     said = SaidStatus()
-    said.says(names.Phase.RUNNING, step=1)
+    said.says(enums.Phase.RUNNING, step=1)
     status_pb2_grpc.add_RunStatusServicer_to_server(said, server)
     port = channel.bind(server, "localhost:0", tls)
     await server.start()

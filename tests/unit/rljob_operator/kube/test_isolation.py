@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest.job import RLJob
 from rljob_operator.kube import projection
 from rljob_operator.model import Observed, Pod
@@ -138,7 +138,7 @@ def test_a_pods_report_is_the_last_word_of_its_first_container_and_its_runtime_c
 
 def test_a_refused_verifier_is_why_nothing_runs() -> None:
     lacking = _text("seccomp", failing=("landlock",), required=("landlock",))
-    pod = Pod(name="v-0", uid="p", role=names.Role.VERIFIER, waiting_reason="CrashLoopBackOff", preflight=lacking)
+    pod = Pod(name="v-0", uid="p", role=enums.Role.VERIFIER, waiting_reason="CrashLoopBackOff", preflight=lacking)
     seen = Observed(job=_job(), pods=(pod,))
     found = {one.type: one for one in conditions.conditions(seen, conditions.RunOutcome(), now=0.0)}
     verified, ready = found["IsolationVerified"], found["VerifierReady"]
@@ -154,7 +154,7 @@ def test_a_job_without_isolation_says_nothing_about_it() -> None:
 
 def test_a_declared_runtime_class_is_in_the_condition_and_the_metric() -> None:
     text = _text("confined", failing=("landlock", "runtime_class"), required=("confined",))
-    pod = Pod(name="v-0", uid="p", role=names.Role.VERIFIER, preflight=text, runtime_class="sand")
+    pod = Pod(name="v-0", uid="p", role=enums.Role.VERIFIER, preflight=text, runtime_class="sand")
     seen = Observed(job=_job(**{"verifier.isolation": "runtimeClass:sand"}), pods=(pod,))
     found = {one.type: one for one in conditions.conditions(seen, conditions.RunOutcome(), now=0.0)}
     assert (found["IsolationVerified"].status, found["IsolationVerified"].reason) == ("True", "RuntimeClassVerified")
@@ -171,7 +171,7 @@ def test_a_declared_runtime_class_is_in_the_condition_and_the_metric() -> None:
 def test_a_metric_says_of_each_layer_whether_it_is_required_and_holds_everywhere() -> None:
     failing, required = ("network", "confined"), ("landlock", "confined", "no_token")
     text = _text("landlock", "seccomp", "no_token", failing=failing, required=required)
-    pod = Pod(name="v-0", uid="p", role=names.Role.VERIFIER, preflight=text)
+    pod = Pod(name="v-0", uid="p", role=enums.Role.VERIFIER, preflight=text)
     counted = metrics.Metrics()
     counted.saw("team/run", Observed(job=_job(), pods=(pod,)), certificate_ends={})
     lines = [line for line in counted.exposition().decode().splitlines() if line.startswith("rljob_isolation_layer{")]

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.kube import kinds
 from rljob_operator.kube.cache import Cache
 from rljob_operator.kube.client import ApiError, Client
@@ -182,7 +182,7 @@ def test_trainers_job_that_lost_its_label_gets_it_back_and_nothing_else_of_it_is
     assert live["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "rljob-operator"
     assert live["spec"] == {"completions": 2}
     child = scene.seen().children[Ref("Job", "run-trainer-1")]
-    assert (child.attempt, child.role) == (1, names.Role.TRAINER), "known by its name"
+    assert (child.attempt, child.role) == (1, enums.Role.TRAINER), "known by its name"
 
 
 class Webhook(FakeClient):

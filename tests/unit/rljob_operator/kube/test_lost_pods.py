@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest.status import AttemptStatus, JobStatus
 from rljob_operator.kube import projection
 from rljob_operator.model import Pod
@@ -13,7 +13,7 @@ from rljob_operator.policies import failure
 from rljob_testing.fake_cluster import DRAIN_S
 from rljob_testing.operator_runs import Run, operator_job
 
-C, R, V, T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
+C, R, V, T = enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.TRAINER
 UNREADY = frozenset({("Ready", "False"), ("ContainersReady", "False"), ("DisruptionTarget", "True")})
 GOES = Pod(name="p", uid="u", role=T, phase="Running", deleting=True, deleted_at=1000.0)
 CUT_OFF = dataclasses.replace(
@@ -94,7 +94,7 @@ def test_marks_of_a_pod_on_a_silent_node_are_read_as_the_node_controller_leaves_
 def running(**failure_policy: object) -> Run:
     run = Run(operator_job({"failurePolicy": failure_policy}))
     run.settle()
-    run.cluster.says(names.Phase.RUNNING, step=3, checkpoint_step=2)
+    run.cluster.says(enums.Phase.RUNNING, step=3, checkpoint_step=2)
     run.settle()
     return run
 
@@ -193,6 +193,6 @@ def test_finished_run_is_cleaned_up_whosever_node_is_silent() -> None:
     run = running()
     run.cluster.lose_node("job-rollout-0", grace_s=60.0)
     run.cluster.end_trainer(0)
-    run.cluster.says(names.Phase.FINISHED, step=10)
+    run.cluster.says(enums.Phase.FINISHED, step=10)
     passes(run, lambda: run.summary == "Succeeded" and not run.alive(R), most_s=60.0 + DRAIN_S)
     passes(run, lambda: "job-rollout-0" not in run.cluster.pods, most_s=180.0)

@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest.status import Condition, JobStatus
 from rljob_operator.kube import kinds, permissions
 from rljob_operator.model import Observed
@@ -54,7 +54,7 @@ def condition(kind: str, status: Literal["True", "False"], since: str) -> Condit
 def test_job_has_series_while_it_is_there_and_none_afterwards() -> None:
     run, metrics = Run(), Metrics()
     run.settle()
-    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.cluster.says(enums.Phase.RUNNING, step=1)
     run.settle()
     metrics.saw(KEY, seen(run), certificate_ends={})
     found = series(metrics)
@@ -70,15 +70,15 @@ def test_job_has_series_while_it_is_there_and_none_afterwards() -> None:
 
 def test_pods_that_the_api_server_denies_are_pending_so_that_an_alert_tells_of_them() -> None:
     run, metrics = Run(), Metrics()
-    run.cluster.denied = {names.Role.TRAINER: "exceeded quota", names.Role.ROLLOUT: "exceeded quota"}
+    run.cluster.denied = {enums.Role.TRAINER: "exceeded quota", enums.Role.ROLLOUT: "exceeded quota"}
     run.settle()
     observed = asyncio.run(run.cluster.observe(KEY, live=False))
     assert observed is not None
     metrics.saw(KEY, observed, certificate_ends={})
     found = series(metrics)
-    pending = [value(found, "rljob_role_pods", *JOB, str(role), "pending") for role in names.Role]
-    assert dict(zip(names.Role, pending, strict=True)) == {
-        names.Role.COORDINATOR: 0, names.Role.ROLLOUT: 2, names.Role.VERIFIER: 0, names.Role.TRAINER: 2,
+    pending = [value(found, "rljob_role_pods", *JOB, str(role), "pending") for role in enums.Role]
+    assert dict(zip(enums.Role, pending, strict=True)) == {
+        enums.Role.COORDINATOR: 0, enums.Role.ROLLOUT: 2, enums.Role.VERIFIER: 0, enums.Role.TRAINER: 2,
     }  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def test_series_follow_a_status_that_is_written_and_that_no_pass_has_seen_yet() 
     metrics.saw(KEY, seen(run), certificate_ends={})
     assert value(series(metrics), "rljob_state", *JOB, "Running") is None
     before = seen(run)
-    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.cluster.says(enums.Phase.RUNNING, step=1)
     run.settle()
     metrics.wrote(before.job, before.status, seen(run).status)
     found = series(metrics)
@@ -116,10 +116,10 @@ def test_series_of_a_run_with_failures_stay_within_the_budget_for_one_job() -> N
     run = Run()
     metrics = Metrics(now=run.clock.now)
     run.settle()
-    run.cluster.says(names.Phase.RUNNING, step=3)
+    run.cluster.says(enums.Phase.RUNNING, step=3)
     run.settle()
     whole = dict(run.cluster.pods)
-    ends = dict.fromkeys(names.Role, 1_800_000_000.0)
+    ends = dict.fromkeys(enums.Role, 1_800_000_000.0)
     metrics.saw(KEY, seen(run), certificate_ends=ends)
     run.cluster.pods = {
         **whole,
@@ -128,7 +128,7 @@ def test_series_of_a_run_with_failures_stay_within_the_budget_for_one_job() -> N
     metrics.saw(KEY, seen(run), certificate_ends=ends)
     run.clock.tick(45.0)
     run.cluster.pods = {**whole, "job-rollout-0": dataclasses.replace(whole["job-rollout-0"], uid="fresh")}
-    run.cluster.says(names.Phase.RUNNING, step=4)
+    run.cluster.says(enums.Phase.RUNNING, step=4)
     metrics.saw(KEY, seen(run), certificate_ends=ends)
     run.cluster.end_trainer(75)
     run.wait(15.0)
@@ -211,7 +211,7 @@ def test_a_change_that_reaches_a_child_is_timed_by_the_bounds_that_are_promised(
 def test_ends_of_certificates_are_shown_by_role_and_absent_for_a_job_in_plain_text() -> None:
     run, metrics = Run(), Metrics()
     run.settle()
-    metrics.saw(KEY, seen(run), certificate_ends={names.Role.TRAINER: 1_800_000_000.0})
+    metrics.saw(KEY, seen(run), certificate_ends={enums.Role.TRAINER: 1_800_000_000.0})
     expiry = "rljob_certificate_expiry_timestamp_seconds"
     assert value(series(metrics), expiry, *JOB, "trainer") == 1_800_000_000.0
     metrics.saw(KEY, seen(run), certificate_ends={})
@@ -272,10 +272,10 @@ def test_each_pod_that_becomes_ready_tells_where_its_start_lost_time() -> None:
     run.settle()
     timed = {"created_at": 100.0, "scheduled_at": 101.0, "started_at": 131.0, "ready_at": 191.0}
     run.cluster.pods = {
-        name: dataclasses.replace(pod, ready=pod.role is names.Role.ROLLOUT, **timed)
+        name: dataclasses.replace(pod, ready=pod.role is enums.Role.ROLLOUT, **timed)
         for name, pod in run.cluster.pods.items()
     }
-    num_rollouts = sum(pod.role is names.Role.ROLLOUT for pod in run.cluster.pods.values())
+    num_rollouts = sum(pod.role is enums.Role.ROLLOUT for pod in run.cluster.pods.values())
     for _ in range(2):
         metrics.saw(KEY, seen(run), certificate_ends={})
     found = series(metrics)
@@ -288,10 +288,10 @@ def test_each_pod_that_becomes_ready_tells_where_its_start_lost_time() -> None:
 def test_a_run_that_completes_is_told_apart_from_one_that_fails() -> None:
     run, metrics = Run(), Metrics()
     run.settle()
-    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.cluster.says(enums.Phase.RUNNING, step=1)
     run.settle()
     run.cluster.end_trainer(0)
-    run.cluster.says(names.Phase.FINISHED, step=10)
+    run.cluster.says(enums.Phase.FINISHED, step=10)
     run.settle()
     job = run.cluster.job
     assert job is not None
@@ -306,7 +306,7 @@ def test_a_lost_pod_is_counted_by_cause_and_its_role_timed_until_it_is_whole_and
     run = Run()
     metrics = Metrics(now=run.clock.now)
     run.settle()
-    run.cluster.says(names.Phase.RUNNING, step=3)
+    run.cluster.says(enums.Phase.RUNNING, step=3)
     run.settle()
     metrics.saw(KEY, seen(run), certificate_ends={})
     whole = dict(run.cluster.pods)
@@ -317,7 +317,7 @@ def test_a_lost_pod_is_counted_by_cause_and_its_role_timed_until_it_is_whole_and
     assert value(series(metrics), "rljob_pod_replacements_total", *JOB, "rollout", "oom") == 1
     run.clock.tick(45.0)
     run.cluster.pods = {**whole, "job-rollout-0": dataclasses.replace(whole["job-rollout-0"], uid="fresh")}
-    run.cluster.says(names.Phase.RUNNING, step=4)
+    run.cluster.says(enums.Phase.RUNNING, step=4)
     metrics.saw(KEY, seen(run), certificate_ends={})
     found = series(metrics)
     assert value(found, "rljob_recovery_seconds_sum", "rollout") == 45

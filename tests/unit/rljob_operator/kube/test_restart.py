@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.kube import kinds
 from rljob_operator.kube.cache import Cache
 from rljob_operator.model import Pod
@@ -18,7 +18,7 @@ def job(condition: str = "Running", *, seen: int = 3, name: str = "run") -> dict
 
 
 def pod(**changes: Any) -> Pod:
-    return Pod(**{"name": "p", "uid": "p", "role": names.Role.ROLLOUT, "ready": True, **changes})
+    return Pod(**{"name": "p", "uid": "p", "role": enums.Role.ROLLOUT, "ready": True, **changes})
 
 
 @pytest.mark.parametrize("condition", ["Suspended", "Complete", "Failed"])

@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.kube import projection
 from rljob_operator.model import Pod
 from rljob_operator.policies.scheduling import pods_obstacle as obstacle
 
 UNPLACED = frozenset({("PodScheduled", "False")})
-POD = Pod(name="job-rollout-1", uid="u", role=names.Role.ROLLOUT, created_at=1000.0)
+POD = Pod(name="job-rollout-1", uid="u", role=enums.Role.ROLLOUT, created_at=1000.0)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from rljob_api import crd
+from rljob_api.validation import crd
 from rljob_operator.kube import discovery
 
 KNOWN: dict[str, Any] = crd.root_schema()

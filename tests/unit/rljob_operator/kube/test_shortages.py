@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.kube import projection
 from rljob_operator.model import Child, Pod, Ref
 from rljob_operator.reconcile.shortages import Shortages
 from rljob_testing.clock import FakeClock
 from rljob_testing.operator_runs import Run, operator_job
 
-C, R, V, T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
+C, R, V, T = enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.TRAINER
 QUOTA = 'pods "x" is forbidden: exceeded quota: team, requested: requests.cpu=250m, used: requests.cpu=8, limited: 8'
 
 
@@ -31,10 +31,10 @@ def passes(run: Run, seconds: float, *, every_s: float = 10.0) -> None:
 
 
 @pytest.mark.parametrize(
-    "denied", [tuple(names.Role), (C, R, T), (C,), (T,), (V,)], ids=lambda roles: "+".join(map(str, roles))
+    "denied", [tuple(enums.Role), (C, R, T), (C,), (T,), (V,)], ids=lambda roles: "+".join(map(str, roles))
 )
 def test_denied_pods_are_named_with_their_controllers_words_and_never_count_as_starting(
-    denied: tuple[names.Role, ...],
+    denied: tuple[enums.Role, ...],
 ) -> None:
     run = Run(operator_job())
     run.cluster.denied = dict.fromkeys(denied, QUOTA)
@@ -47,7 +47,7 @@ def test_denied_pods_are_named_with_their_controllers_words_and_never_count_as_s
     assert (condition(run, "Failed")[0], run.summary) == ("False", "Starting")
     run.cluster.denied = {}
     passes(run, 60.0)
-    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.cluster.says(enums.Phase.RUNNING, step=1)
     run.settle()
     assert condition(run, "PodsScheduled")[:2] == ("True", "Scheduled")
     assert run.summary == "Running"
@@ -77,16 +77,16 @@ def test_job_without_a_pod_is_never_called_scheduled() -> None:
     assert condition(run, "PodsScheduled")[:2] == ("False", "Suspended")
     run.cluster.edit(suspend=False)
     run.settle()
-    run.cluster.says(names.Phase.RUNNING, step=2)
+    run.cluster.says(enums.Phase.RUNNING, step=2)
     run.cluster.end_trainer(0)
-    run.cluster.says(names.Phase.FINISHED, step=10)
+    run.cluster.says(enums.Phase.FINISHED, step=10)
     run.settle()
     assert condition(run, "PodsScheduled")[:2] == ("False", "Finished")
 
 
 def test_limit_of_waiting_for_nodes_holds_for_pods_that_are_not_made() -> None:
     run = Run(operator_job({"schedulingDeadlineSeconds": 600}))
-    run.cluster.denied = dict.fromkeys(names.Role, QUOTA)
+    run.cluster.denied = dict.fromkeys(enums.Role, QUOTA)
     passes(run, 700.0)
     assert condition(run, "Failed")[1] == "SchedulingDeadlineExceeded"
     assert QUOTA in condition(run, "Failed")[2]
@@ -95,7 +95,7 @@ def test_limit_of_waiting_for_nodes_holds_for_pods_that_are_not_made() -> None:
 def test_pod_that_is_made_again_in_a_moment_is_no_news() -> None:
     run = Run(operator_job())
     run.settle()
-    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.cluster.says(enums.Phase.RUNNING, step=1)
     run.settle()
     before = len(run.cluster.statuses)
     del run.cluster.pods["job-rollout-1"]

@@ -2,13 +2,13 @@
 
 import dataclasses
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.kube import projection
 from rljob_operator.model import Pod
 from rljob_operator.telemetry.durations import Starts
 
 POD = Pod(
-    name="run-rollout-0", uid="a", role=names.Role.ROLLOUT, created_at=10.0, scheduled_at=12.0, started_at=20.0,
+    name="run-rollout-0", uid="a", role=enums.Role.ROLLOUT, created_at=10.0, scheduled_at=12.0, started_at=20.0,
     ready_at=50.0,
 )  # fmt: skip
 READY = dataclasses.replace(POD, ready=True)

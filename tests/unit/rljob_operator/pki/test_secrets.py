@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_api import names
-from rljob_api.load import load_manifest
+from rljob_api import enums
 from rljob_api.manifest.job import RLJob
+from rljob_api.validation.load import load_manifest
 from rljob_operator.pki import certificates, secrets
 from rljob_operator.pki.rotation import DAY_S
 from rljob_testing import examples
@@ -40,7 +40,7 @@ def _value(held: Held, name: str, key: str) -> bytes:
     return base64.b64decode(held[name][key])
 
 
-def _leaf(held: Held, role: names.Role) -> bytes:
+def _leaf(held: Held, role: enums.Role) -> bytes:
     return _value(held, secrets.leaf_name(JOB, role), "tls.crt")
 
 
@@ -48,7 +48,7 @@ def test_a_new_job_gets_a_ca_and_a_leaf_per_role() -> None:
     held, written, again_at = _reconciled({}, START)
     assert written == ["sums-ca", "sums-tls-coordinator", "sums-tls-rollout", "sums-tls-verifier", "sums-tls-trainer"]
     assert set(written) == set(secrets.secret_names(JOB))
-    for role in names.Role:
+    for role in enums.Role:
         assert set(held[f"sums-tls-{role}"]) == {"ca.crt", "tls.crt", "tls.key"}
         assert certificates.is_issued_by(_leaf(held, role), _value(held, "sums-ca", "tls.crt"))
         identity, hosts = certificates.names_of(_leaf(held, role))
@@ -68,7 +68,7 @@ def test_nothing_is_written_while_nothing_is_due() -> None:
 def test_leaves_are_renewed_at_two_thirds_and_the_ca_is_kept() -> None:
     held, _, again_at = _reconciled({}, START)
     _, written, _ = _reconciled(held, again_at + 1)
-    assert written == [f"sums-tls-{role}" for role in names.Role]
+    assert written == [f"sums-tls-{role}" for role in enums.Role]
 
 
 def test_a_secret_that_somebody_emptied_or_swapped_is_made_again() -> None:
@@ -83,7 +83,7 @@ def test_a_secret_that_somebody_emptied_or_swapped_is_made_again() -> None:
 
 def test_an_outage_of_the_operator_of_two_days_ends_no_certificate() -> None:
     held, _, again_at = _reconciled({}, START)
-    for role in names.Role:
+    for role in enums.Role:
         found = certificates.validity(_leaf(held, role))
         assert found is not None
         assert found.end > again_at + 48 * HOUR_S
@@ -93,7 +93,7 @@ def test_a_job_that_was_suspended_for_a_year_starts_with_fresh_certificates() ->
     held, _, _ = _reconciled({}, START)
     later, written, _ = _reconciled(held, START + 365 * DAY_S)
     assert set(written) == set(secrets.secret_names(JOB))
-    assert certificates.is_issued_by(_leaf(later, names.Role.ROLLOUT), _value(later, "sums-ca", "tls.crt"))
+    assert certificates.is_issued_by(_leaf(later, enums.Role.ROLLOUT), _value(later, "sums-ca", "tls.crt"))
 
 
 def test_the_operators_own_certificate_names_the_operator_and_is_short_lived() -> None:
@@ -108,7 +108,7 @@ def test_the_operators_own_certificate_names_the_operator_and_is_short_lived() -
 def test_the_key_of_the_ca_is_in_no_secret_that_a_pod_mounts() -> None:
     held, _, _ = _reconciled({}, START)
     key = _value(held, "sums-ca", "tls.key")
-    assert all(key not in map(base64.b64decode, held[f"sums-tls-{role}"].values()) for role in names.Role)
+    assert all(key not in map(base64.b64decode, held[f"sums-tls-{role}"].values()) for role in enums.Role)
 
 
 def _trusts(bundle: bytes, leaf: bytes, now: float) -> bool:
@@ -133,13 +133,13 @@ def test_every_pod_trusts_every_other_at_any_time_however_late_its_files_are(gap
     for gap in gaps:
         # The moment before the operator comes back, and the moments after, while files are being replaced.
         for moment, one, other in ((now + gap, held, held), (now, old, held), (now, held, old)):
-            leaf = _leaf(one, names.Role.ROLLOUT)
+            leaf = _leaf(one, enums.Role.ROLLOUT)
             assert _trusts(_value(other, "sums-tls-coordinator", "ca.crt"), leaf, moment), (moment - START) / DAY_S
         now += gap
         old = held
         held, _, _ = _reconciled(held, now)
         for moment, one, other in ((now + stale, old, held), (now + stale, held, old)):
             # A file is never older than `stale` after a change; a leaf that ended meanwhile is no one's.
-            leaf = _leaf(one, names.Role.TRAINER)
+            leaf = _leaf(one, enums.Role.TRAINER)
             if (time := certificates.validity(leaf)) is not None and moment < time.end:
                 assert _trusts(_value(other, "sums-tls-coordinator", "ca.crt"), leaf, moment)

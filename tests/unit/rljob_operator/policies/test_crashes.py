@@ -2,13 +2,13 @@ import dataclasses
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.model import Pod
 from rljob_operator.policies.failure import misconfigured
 from rljob_testing.operator_runs import Run
 
 CRASHING = Pod(
-    name="r-0", uid="u", role=names.Role.ROLLOUT, phase="Running", waiting_reason="CrashLoopBackOff", last_exit_code=78
+    name="r-0", uid="u", role=enums.Role.ROLLOUT, phase="Running", waiting_reason="CrashLoopBackOff", last_exit_code=78
 )
 
 
@@ -30,7 +30,7 @@ def test_one_pod_that_does_not_is_enough_to_go_on(other: dict[str, object]) -> N
 
 
 def test_trainers_pods_are_judged_by_attempt() -> None:
-    assert misconfigured([dataclasses.replace(CRASHING, role=names.Role.TRAINER)]) is None
+    assert misconfigured([dataclasses.replace(CRASHING, role=enums.Role.TRAINER)]) is None
     assert misconfigured([]) is None
 
 
@@ -38,7 +38,7 @@ def test_run_whose_verifier_refuses_its_configuration_fails_at_once() -> None:
     run = Run()
     run.settle()
     for name, pod in run.cluster.pods.items():
-        if pod.role is names.Role.VERIFIER:
+        if pod.role is enums.Role.VERIFIER:
             crash = {"ready": False, "waiting_reason": "CrashLoopBackOff", "last_exit_code": 78}
             run.cluster.pods[name] = dataclasses.replace(pod, **crash)  # type: ignore[arg-type]  # fields of Pod
     run.reconcile()

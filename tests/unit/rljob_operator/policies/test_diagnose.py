@@ -4,17 +4,17 @@ import dataclasses
 
 import pytest
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_api.conditions import STALL_REASONS
 from rljob_operator.model import Observed, Pod
 from rljob_operator.policies import stall
 from rljob_testing.operator_runs import operator_job
 
 SINCE, NOW = 1000.0, 1612.0
-R, T, V, C = names.Role.ROLLOUT, names.Role.TRAINER, names.Role.VERIFIER, names.Role.COORDINATOR
+R, T, V, C = enums.Role.ROLLOUT, enums.Role.TRAINER, enums.Role.VERIFIER, enums.Role.COORDINATOR
 
 
-def waits(role: names.Role, on: names.Role | str, what: str = "") -> types.Waiting:
+def waits(role: enums.Role, on: enums.Role | str, what: str = "") -> types.Waiting:
     return types.Waiting(role=role, pod=f"{role}-0", what=what or f"work of {on}", on_role=on, since=SINCE)
 
 
@@ -22,13 +22,13 @@ def with_pods(*pods: Pod) -> Observed:
     return Observed(job=operator_job(), pods=pods)
 
 
-def process(role: names.Role, *, state: str = "SERVING", rank: int = 0, version: int = 3) -> types.PodStatus:
+def process(role: enums.Role, *, state: str = "SERVING", rank: int = 0, version: int = 3) -> types.PodStatus:
     return types.PodStatus(role=role, pod=f"{role}-{rank}", state=state, rank=rank, serving_version=version)
 
 
 FOR_BATCH = waits(T, R, "batch 41")
-RUN = types.RunStatus(job="job", phase=names.Phase.RUNNING, step=40, last_progress_at=SINCE)
-REASON = names.WaitReason
+RUN = types.RunStatus(job="job", phase=enums.Phase.RUNNING, step=40, last_progress_at=SINCE)
+REASON = enums.WaitReason
 CASES: dict[str, types.RunStatus] = {
     "TrainerWaitingForTrajectories": dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=[process(R)]),
     "RolloutWaitingForWeights": dataclasses.replace(RUN, waiting=[waits(R, T, REASON.WEIGHTS)], pods=[process(T)]),
@@ -37,7 +37,7 @@ CASES: dict[str, types.RunStatus] = {
     "VerifierFailing": dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=[process(R)], failing_role=V),
     "AllGroupsFiltered": dataclasses.replace(RUN, waiting=[FOR_BATCH], reason="FilterStarvation"),
     "WeightSyncStuck": dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=[process(R, state="APPLYING")]),
-    "CheckpointStuck": dataclasses.replace(RUN, waiting=[waits(R, T)], phase=names.Phase.STOPPING),
+    "CheckpointStuck": dataclasses.replace(RUN, waiting=[waits(R, T)], phase=enums.Phase.STOPPING),
     "CollectiveHang": dataclasses.replace(RUN, waiting=[waits(R, T)], pods=[process(T), process(T, rank=1)]),
     "DataSourceStuck": dataclasses.replace(RUN, waiting=[FOR_BATCH, waits(R, C, REASON.NO_PROMPTS)]),
     "CoordinatorUnreachable": dataclasses.replace(RUN, waiting=[FOR_BATCH, waits(R, C, REASON.COORDINATOR)]),

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest.status import Condition, JobStatus, RoleStatus, RolloutStatus, TrajectoriesStatus
 from rljob_operator.policies import throttle
 from rljob_operator.reconcile.reconciler import Reconciler
@@ -56,12 +56,12 @@ def test_status_that_waits_is_written_by_a_later_pass_with_what_came_meanwhile()
     run = Run()
     run.settle()
     operator = Reconciler(run.cluster, desired=wanted, clock=run.clock)
-    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.cluster.says(enums.Phase.RUNNING, step=1)
     finish(operator.reconcile(KEY))
     written = len(run.cluster.statuses)
     for step in (2, 3):
         run.clock.tick(0.5)
-        run.cluster.says(names.Phase.RUNNING, step=step)
+        run.cluster.says(enums.Phase.RUNNING, step=step)
         assert finish(operator.reconcile(KEY)) == pytest.approx(2.5 - step / 2)
     assert len(run.cluster.statuses) == written
     run.clock.tick(1.0)
@@ -73,9 +73,9 @@ def test_job_that_is_gone_leaves_no_time_of_a_write() -> None:
     run = Run()
     run.settle()
     operator = Reconciler(run.cluster, desired=wanted, clock=run.clock)
-    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.cluster.says(enums.Phase.RUNNING, step=1)
     finish(operator.reconcile(KEY))
     operator.forget("job-uid")
-    run.cluster.says(names.Phase.RUNNING, step=2)
+    run.cluster.says(enums.Phase.RUNNING, step=2)
     finish(operator.reconcile(KEY))
     assert run.cluster.statuses[-1].step == 2

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest.status import Condition, JobStatus
 from rljob_operator.model import Apply, Child, Delete, DesiredObjects, Observed, Pod, Ref, StatusWrite
 from rljob_operator.policies import pinning
 from rljob_operator.reconcile.plan import plan
 from rljob_testing.operator_runs import operator_job
 
-R, V = names.Role.ROLLOUT, names.Role.VERIFIER
+R, V = enums.Role.ROLLOUT, enums.Role.VERIFIER
 
 
 def workload(template_hash: str, image: str, *, rendered_by: str = "", replicas: int = 1) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def stateful_set(*claims: dict[str, Any], replicas: int = 0) -> dict[str, Any]:
 
 def coordinator(*claims: dict[str, Any], replicas: int = 0) -> Child:
     manifest = stateful_set(*claims, replicas=replicas)
-    return Child(ref=Ref("StatefulSet", "job-coordinator"), uid="u", manifest=manifest, role=names.Role.COORDINATOR)
+    return Child(ref=Ref("StatefulSet", "job-coordinator"), uid="u", manifest=manifest, role=enums.Role.COORDINATOR)
 
 
 TEN = {"resources": {"requests": {"storage": "10Gi"}}}
@@ -119,7 +119,7 @@ def test_storage_that_was_changed_while_the_job_was_suspended_makes_its_stateful
 
 def test_claims_of_a_coordinator_that_runs_stay_whatever_this_version_would_render() -> None:
     live, wanted = coordinator(TEN, replicas=1), stateful_set({**TEN, "storageClassName": "fast"}, replicas=1)
-    pod = Pod(name="job-coordinator-0", uid="p", role=names.Role.COORDINATOR, phase="Running", ready=True)
+    pod = Pod(name="job-coordinator-0", uid="p", role=enums.Role.COORDINATOR, phase="Running", ready=True)
     wanted = {**wanted, "metadata": {"name": "job-coordinator", "labels": {"new": "1"}}}
     seen = Observed(job=operator_job(), children={live.ref: live}, pods=(pod,))
     made = plan(seen, DesiredObjects(workloads=lambda _: (wanted,)), now=1000.0)

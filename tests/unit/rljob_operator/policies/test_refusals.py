@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.conditions import ConditionType as Type
 from rljob_operator.model import Apply, DesiredObjects, Observed, Plan, Ref, Refusal
 from rljob_operator.policies import refusals
@@ -19,7 +19,7 @@ BUDGET, ROLLOUT = Ref("PodDisruptionBudget", "job-budget"), Ref("Deployment", "j
 def running() -> Run:
     run = Run()
     run.settle()
-    run.cluster.says(names.Phase.RUNNING, step=3, checkpoint_step=2)
+    run.cluster.says(enums.Phase.RUNNING, step=3, checkpoint_step=2)
     run.settle()
     assert run.summary == "Running"
     return run
@@ -46,7 +46,7 @@ def with_budget(seen: Observed) -> DesiredObjects:
 def pass_time(run: Run, minutes: int) -> None:
     for _ in range(minutes):
         run.clock.tick(60)
-        run.cluster.says(names.Phase.RUNNING, step=3, checkpoint_step=2)
+        run.cluster.says(enums.Phase.RUNNING, step=3, checkpoint_step=2)
         run.settle()
 
 
@@ -100,7 +100,7 @@ def test_job_whose_pods_cannot_be_made_is_not_accepted_with_the_servers_words() 
     run.settle()
     assert condition(run, Type.ACCEPTED) == ("False", "Forbidden", "StatefulSet job-coordinator: HTTP 403")
     assert condition(run, Type.STALLED)[0] == "True"
-    assert run.alive(names.Role.ROLLOUT), "the other roles wait for it as they wait for a slow one"
+    assert run.alive(enums.Role.ROLLOUT), "the other roles wait for it as they wait for a slow one"
     del run.cluster.refusing["job-coordinator"]
     run.wait(61)
     assert condition(run, Type.ACCEPTED)[0] == "True"
@@ -116,7 +116,7 @@ def test_no_pod_is_made_before_what_it_is_configured_and_guarded_by(guard: str) 
     assert not run.cluster.pods
     del run.cluster.refusing[guard]
     run.wait(601)
-    assert run.alive(names.Role.TRAINER)
+    assert run.alive(enums.Role.TRAINER)
 
 
 def test_stop_goes_on_though_a_deletion_is_refused() -> None:
@@ -160,7 +160,7 @@ def test_run_that_is_not_admitted_any_more_is_not_resumed() -> None:
     assert not run.cluster.pods
     run.wanted = wanted
     run.settle()
-    assert run.alive(names.Role.TRAINER)
+    assert run.alive(enums.Role.TRAINER)
 
 
 def test_failure_that_passes_within_a_minute_is_not_told_of() -> None:

@@ -2,17 +2,17 @@ import dataclasses
 
 import pytest
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_operator.model import Observed, Pod, Report
 from rljob_operator.policies import deadlines
 from rljob_testing.operator_runs import operator_job
 
 NOW = 2000.0
 READY = [
-    Pod(name="job-coordinator-0", uid="c", role=names.Role.COORDINATOR, phase="Running", ready=True),
-    Pod(name="job-rollout-1", uid="r", role=names.Role.ROLLOUT, phase="Running", ready=True),
-    Pod(name="job-verifier-1", uid="v", role=names.Role.VERIFIER, phase="Running", ready=True),
-    Pod(name="job-trainer-1-0-x", uid="t", role=names.Role.TRAINER, phase="Running", ready=True),
+    Pod(name="job-coordinator-0", uid="c", role=enums.Role.COORDINATOR, phase="Running", ready=True),
+    Pod(name="job-rollout-1", uid="r", role=enums.Role.ROLLOUT, phase="Running", ready=True),
+    Pod(name="job-verifier-1", uid="v", role=enums.Role.VERIFIER, phase="Running", ready=True),
+    Pod(name="job-trainer-1-0-x", uid="t", role=enums.Role.TRAINER, phase="Running", ready=True),
 ]
 
 
@@ -75,7 +75,7 @@ def test_run_whose_pods_were_all_ready_waited_for_none_of_them() -> None:
 
 def test_run_whose_pods_were_all_ready_waited_for_what_its_coordinator_says() -> None:
     waits = types.Waiting(role="trainer", pod="job-trainer-1-0", what="batch 1", on_role="rollout", since=0.0)
-    said = types.RunStatus(job="job", phase=names.Phase.EVALUATING, evaluating="step 0: 3/64", waiting=(waits,))
+    said = types.RunStatus(job="job", phase=enums.Phase.EVALUATING, evaluating="step 0: 3/64", waiting=(waits,))
     assert waited_for(READY, said=said) == (
         "every pod was ready; the coordinator says Evaluating (step 0: 3/64); job-trainer-1-0 waits for batch 1"
     )

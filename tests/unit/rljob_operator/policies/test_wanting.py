@@ -4,7 +4,7 @@ import json
 import pytest
 
 import rljob_api
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.conditions import ConditionType as Type
 from rljob_operator.model import Child, Manifest, Observed, Ref, ref_of
 from rljob_operator.policies import drift, pinning
@@ -13,7 +13,7 @@ from rljob_operator.reconcile.desired import desired_objects
 from rljob_operator.settings import JobSettings
 from rljob_testing.operator_runs import Run, operator_job
 
-IMAGES = {role: f"example/{role}:1" for role in names.Role}
+IMAGES = {role: f"example/{role}:1" for role in enums.Role}
 SETTINGS = JobSettings(images=IMAGES)
 
 
@@ -34,7 +34,7 @@ def test_config_and_policies_come_before_what_makes_pods() -> None:
 
 
 def test_role_without_an_image_is_a_problem_that_says_where_to_name_one() -> None:
-    settings = JobSettings(images={role: IMAGES[role] for role in names.Role if role is not names.Role.VERIFIER})
+    settings = JobSettings(images={role: IMAGES[role] for role in enums.Role if role is not enums.Role.VERIFIER})
     (problem,) = desired_objects(seen(), settings).problems
     assert problem == (
         "no image for verifier pods: set spec.verifier.pod.image, or jobs.images.verifier in the operator's settings"
@@ -81,7 +81,7 @@ def _devices(observed: Observed, settings: JobSettings) -> set[str]:
     made = next(each for each in desired_objects(observed, settings).first if ref_of(each).kind == "ConfigMap")
     data = made["data"]
     assert isinstance(data, dict)
-    return {json.loads(data[f"{role}.json"])["device"] for role in (names.Role.ROLLOUT, names.Role.TRAINER)}
+    return {json.loads(data[f"{role}.json"])["device"] for role in (enums.Role.ROLLOUT, enums.Role.TRAINER)}
 
 
 def test_run_under_way_stays_on_the_device_of_its_images_when_the_installation_moves_to_another() -> None:
@@ -132,7 +132,7 @@ def test_trainers_budget_exists_only_while_the_job_runs() -> None:
     assert job is not None
     assert job.status is not None
     assert kinds_of(Observed(job=job)).count("PodDisruptionBudget") == 1, "the rollouts' alone"
-    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.cluster.says(enums.Phase.RUNNING, step=1)
     run.settle()
     job = run.cluster.job
     assert job is not None
@@ -143,7 +143,7 @@ def test_trainers_budget_exists_only_while_the_job_runs() -> None:
 
 @pytest.mark.parametrize(("suspended", "image"), [("False", "pinned:1"), ("True", "example/rollout:1")])
 def test_images_are_pinned_by_the_jobs_config_until_it_is_suspended(suspended: str, image: str) -> None:
-    config = {"kind": "ConfigMap", "data": {"images.json": json.dumps({str(names.Role.ROLLOUT): "pinned:1"})}}
+    config = {"kind": "ConfigMap", "data": {"images.json": json.dumps({str(enums.Role.ROLLOUT): "pinned:1"})}}
     ref = Ref("ConfigMap", "job-config")
     run = Run()
     if suspended == "True":

@@ -2,9 +2,9 @@
 
 import json
 
-from rljob_api import crd
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import Condition, JobStatus
+from rljob_api.validation import crd
 from rljob_operator import clock
 from rljob_operator.model import Observed
 from rljob_operator.reconcile import conditions

@@ -2,11 +2,11 @@
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.conditions import DEGRADED_BY_RUN, REASONS, ConditionType
 from rljob_operator.reconcile import conditions
 
-R, V = names.Role.ROLLOUT, names.Role.VERIFIER
+R, V = enums.Role.ROLLOUT, enums.Role.VERIFIER
 WANTED = {R: 3, V: 2}
 
 

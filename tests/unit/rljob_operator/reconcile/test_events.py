@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest.status import AttemptStatus, Condition, JobStatus, RoleStatus, TrainerStatus
 from rljob_operator.reconcile import events
 from rljob_operator.reconcile.events import EventDraft
@@ -64,10 +64,10 @@ def test_undisturbed_run_tells_its_start_and_its_end_and_nothing_of_its_steps() 
     run = Run(operator_job())
     run.settle()
     for step in range(1, 10):
-        run.cluster.says(names.Phase.RUNNING, step=step)
+        run.cluster.says(enums.Phase.RUNNING, step=step)
         run.settle()
     run.cluster.end_trainer(0)
-    run.cluster.says(names.Phase.FINISHED, step=10)
+    run.cluster.says(enums.Phase.FINISHED, step=10)
     run.until(lambda: run.summary == "Succeeded")
     statuses = [JobStatus(), *run.cluster.statuses]
     pairs = itertools.pairwise(statuses)

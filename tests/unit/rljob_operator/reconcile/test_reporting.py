@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_api.manifest.status import AttemptStatus, CheckpointStatus, JobStatus, TrainerStatus
 from rljob_operator.model import Report
 from rljob_operator.reconcile import status as reporting
 
 RUN = types.RunStatus(
     job="job",
-    phase=names.Phase.RUNNING,
+    phase=enums.Phase.RUNNING,
     step=7,
     published_version=9,
     live_version=8,

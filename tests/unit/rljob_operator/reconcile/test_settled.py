@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.model import Apply, DesiredObjects, Observed, Plan, Ref, Refusal, StatusWrite
 from rljob_operator.reconcile.desired import UnchangedCache, has_trainer_job, signature
 from rljob_testing.fake_cluster import wanted
@@ -12,7 +12,7 @@ from rljob_testing.operator_runs import Run
 def running() -> Run:
     run = Run()
     run.settle()
-    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.cluster.says(enums.Phase.RUNNING, step=1)
     run.settle()
     return run
 

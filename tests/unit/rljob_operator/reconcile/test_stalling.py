@@ -1,6 +1,6 @@
 import dataclasses
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.status import StalledStatus
 from rljob_operator.reconcile import conditions
@@ -16,7 +16,7 @@ def standing_still(action: str = "Condition") -> Run:
     """Return a run that finished a step and then waits for its verifier."""
     run = Run(operator_job({"failurePolicy": {"stall": {"timeoutSeconds": 600, "action": action}}}))
     run.settle()
-    run.cluster.says(names.Phase.RUNNING, step=1)
+    run.cluster.says(enums.Phase.RUNNING, step=1)
     run.settle()
     return run
 
@@ -56,13 +56,13 @@ def test_condition_stands_at_the_timeout_and_status_names_the_culprit_before() -
     assert (stalled(run)[0], found.role, found.reason) == ("False", "verifier", "VerifierSaturated")
     hear(run, 60.0)
     assert stalled(run) == ("True", "VerifierSaturated")
-    assert run.alive(names.Role.VERIFIER) == ["job-verifier-0"], "a condition changes nothing"
+    assert run.alive(enums.Role.VERIFIER) == ["job-verifier-0"], "a condition changes nothing"
 
 
 def test_first_progress_clears_it() -> None:
     run = standing_still()
     hear(run, 700.0)
-    run.cluster.says(names.Phase.RUNNING, step=2)
+    run.cluster.says(enums.Phase.RUNNING, step=2)
     run.reconcile()
     assert (stalled(run), shown(run)) == (("False", "Progressing"), None)
 
@@ -155,7 +155,7 @@ def test_attempt_that_waits_for_a_node_for_hours_is_not_begun_again_for_that_and
 
 def test_pod_that_works_is_not_taken_for_one_that_a_quota_denies_beside_it() -> None:
     run = standing_still("Restart")
-    run.cluster.denied = {names.Role.ROLLOUT: "exceeded quota: team"}
+    run.cluster.denied = {enums.Role.ROLLOUT: "exceeded quota: team"}
     del run.cluster.pods["job-rollout-1"]
     before = len(run.cluster.calls)
     for _ in range(2):
@@ -165,14 +165,14 @@ def test_pod_that_works_is_not_taken_for_one_that_a_quota_denies_beside_it() -> 
         hear(run, 600.0)
         run.cluster.settle()
     assert stalled(run) == ("True", "PodsUnschedulable")
-    assert run.alive(names.Role.ROLLOUT) == ["job-rollout-0"]
+    assert run.alive(enums.Role.ROLLOUT) == ["job-rollout-0"]
     assert [call for call in run.cluster.calls[before:] if call != "status"] == []
 
 
 def test_run_that_starts_is_not_called_stalled() -> None:
     run = Run(operator_job({"failurePolicy": {"stall": {"timeoutSeconds": 600}}}))
     run.settle()
-    run.cluster.says(names.Phase.STARTING, step=0)
+    run.cluster.says(enums.Phase.STARTING, step=0)
     hear(run, 700.0)
     assert stalled(run)[0] == "False"
 
@@ -191,7 +191,7 @@ def test_action_restart_replaces_the_culprit_once_per_timeout_and_nobody_else() 
     hear(run, 1.0)
     assert [call for call in run.cluster.calls if call.startswith("delete")] == ["delete job-verifier-0"]
     run.settle()
-    assert run.alive(names.Role.VERIFIER) == ["job-verifier-0"]
+    assert run.alive(enums.Role.VERIFIER) == ["job-verifier-0"]
     hear(run, 500.0)
     assert len([call for call in run.cluster.calls if call.startswith("delete")]) == 1
     hear(run, 200.0)

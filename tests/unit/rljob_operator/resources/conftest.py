@@ -1,8 +1,8 @@
 import pytest
 
-from rljob_api import cluster_placement, names, resolve
-from rljob_api.load import load_manifest
+from rljob_api import cluster_placement, enums, resolve
 from rljob_api.manifest.job import RLJob
+from rljob_api.validation.load import load_manifest
 from rljob_operator.resources import inputs
 from rljob_testing import examples
 
@@ -26,7 +26,7 @@ class Example:
 
     def of(self, job: RLJob) -> inputs.Inputs:
         configs = resolve.resolve(job, cluster_placement.cluster_placement(job, verifier_cores=2))
-        return inputs.Inputs(job=job, configs=configs, images=dict.fromkeys(names.Role, "example/rljob:1"))
+        return inputs.Inputs(job=job, configs=configs, images=dict.fromkeys(enums.Role, "example/rljob:1"))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pytest
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_api.manifest.status import JobStatus
 from rljob_operator.reconcile import conditions, events
 from rljob_operator.resources import children, inputs
@@ -44,7 +44,7 @@ def without_environments(manifest: object) -> object:
 def test_a_variables_value_is_in_containers_and_nowhere_else_in_what_is_applied(example: Example) -> None:
     given = example.make(**SPEC)
     made = [*children.foundation(given), *children.workloads(given, attempt=1, rollouts=2)]
-    assert sum(MARK in json.dumps(each) for each in made) == len(names.Role), "one workload a role has it"
+    assert sum(MARK in json.dumps(each) for each in made) == len(enums.Role), "one workload a role has it"
     marked.assert_untold(json.dumps([without_environments(each) for each in made]))
 
 
@@ -64,8 +64,8 @@ def test_the_status_of_a_job_that_cannot_be_read_does_not_have_it() -> None:
     marked.assert_untold(json.dumps(status))
 
 
-@pytest.mark.parametrize("code", [names.ExitCode.FAILED, names.ExitCode.CONFIGURATION, names.ExitCode.INFRASTRUCTURE])
-def test_no_status_and_no_event_of_a_run_that_fails_has_it(code: names.ExitCode) -> None:
+@pytest.mark.parametrize("code", [enums.ExitCode.FAILED, enums.ExitCode.CONFIGURATION, enums.ExitCode.INFRASTRUCTURE])
+def test_no_status_and_no_event_of_a_run_that_fails_has_it(code: enums.ExitCode) -> None:
     run = Run(operator_job(SPEC))
     run.settle()
     run.cluster.end_trainer(code)

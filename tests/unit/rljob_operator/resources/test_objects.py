@@ -4,21 +4,21 @@ from typing import Any
 
 import pytest
 
-from rljob_api import names, resolve, roles
-from rljob_api.load import load_manifest
+from rljob_api import enums, process_config, resolve
 from rljob_api.manifest.job import RLJob
+from rljob_api.validation.load import load_manifest
 from rljob_operator.resources import config, inputs, network, services
 from rljob_testing import examples
 
 EXAMPLE = examples.EXAMPLES / "addition-cpu.yaml"
-C, R, V, T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
+C, R, V, T = enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.TRAINER
 
 
 @pytest.fixture
 def given() -> inputs.Inputs:
     job = load_manifest(EXAMPLE.read_text())
     job = job.model_copy(update={"metadata": job.metadata.model_copy(update={"uid": "u-1", "namespace": "team"})})
-    return inputs.Inputs(job=job, configs=_resolved(job), images=dict.fromkeys(names.Role, "example/rljob:1"))
+    return inputs.Inputs(job=job, configs=_resolved(job), images=dict.fromkeys(enums.Role, "example/rljob:1"))
 
 
 def _resolved(job: RLJob) -> resolve.ResolvedJob:
@@ -43,7 +43,7 @@ def _peers(rule: object) -> list[str]:
     ],
 )
 def test_a_role_reaches_and_is_reached_by_its_peers_alone(
-    given: inputs.Inputs, role: names.Role, callers: list[str], called: list[str]
+    given: inputs.Inputs, role: enums.Role, callers: list[str], called: list[str]
 ) -> None:
     spec = network.network_policy(given, role)["spec"]
     assert isinstance(spec, dict)
@@ -51,13 +51,13 @@ def test_a_role_reaches_and_is_reached_by_its_peers_alone(
     assert [name for rule in spec["egress"] for name in _peers(rule.get("to", []))] == called
 
 
-def _dns_rules(given: inputs.Inputs, role: names.Role) -> list[dict[str, Any]]:
+def _dns_rules(given: inputs.Inputs, role: enums.Role) -> list[dict[str, Any]]:
     spec: Any = network.network_policy(given, role)["spec"]
     return [rule for rule in spec["egress"] if {"protocol": "UDP", "port": 53} in rule.get("ports", [])]
 
 
 def test_every_policy_but_the_verifiers_admits_dns_of_the_cluster_on_both_protocols(given: inputs.Inputs) -> None:
-    for role in names.Role:
+    for role in enums.Role:
         rules = _dns_rules(given, role)
         assert len(rules) == (0 if role is V else 1)
         for rule in rules:
@@ -124,7 +124,7 @@ def test_an_account_mounts_no_token(given: inputs.Inputs) -> None:
 
 def test_every_child_is_owned_by_the_job_and_lies_in_its_namespace(given: inputs.Inputs) -> None:
     children = [config.config_map(given)]
-    for role in names.Role:
+    for role in enums.Role:
         children += [services.service_account(given, role), network.network_policy(given, role)]
     for child in children:
         metadata = child["metadata"]
@@ -138,7 +138,7 @@ def test_the_config_map_holds_what_each_program_reads_and_the_pinned_images(give
     child = config.config_map(given)
     data = child["data"]
     assert isinstance(data, dict)
-    assert set(data) == {f"{role}.json" for role in names.Role} | {"images.json"}
-    assert roles.TrainerConfig.model_validate_json(data["trainer.json"]) == given.configs.trainer
+    assert set(data) == {f"{role}.json" for role in enums.Role} | {"images.json"}
+    assert process_config.TrainerConfig.model_validate_json(data["trainer.json"]) == given.configs.trainer
     assert json.loads(data["images.json"])["rollout"] == "example/rljob:1"
     assert len(data) == 5

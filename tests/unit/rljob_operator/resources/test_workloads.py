@@ -5,20 +5,20 @@ from typing import Any, Protocol
 import pytest
 import yaml
 
-from rljob_api import cluster_placement, names, resolve
+from rljob_api import cluster_placement, enums, resolve
 from rljob_operator.resources import children, config, network, services, workloads
 from rljob_operator.resources.inputs import Inputs, Manifest
 from rljob_operator.settings import JobSettings
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
-C, R, V, T = names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.TRAINER
+C, R, V, T = enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.TRAINER
 
 
 class Example(Protocol):
     def make(self, **sections: object) -> Inputs: ...
 
 
-def _workloads(given: Inputs) -> dict[names.Role, Any]:
+def _workloads(given: Inputs) -> dict[enums.Role, Any]:
     return {
         C: workloads.coordinator_stateful_set(given, replicas=1),
         R: workloads.rollout_deployment(given, replicas=1),
@@ -27,23 +27,23 @@ def _workloads(given: Inputs) -> dict[names.Role, Any]:
     }
 
 
-def _template(given: Inputs, role: names.Role) -> Any:
+def _template(given: Inputs, role: enums.Role) -> Any:
     return _workloads(given)[role]["spec"]["template"]
 
 
-def _container(given: Inputs, role: names.Role) -> Any:
+def _container(given: Inputs, role: enums.Role) -> Any:
     (found,) = _template(given, role)["spec"]["containers"]
     return found
 
 
-def _env(given: Inputs, role: names.Role) -> dict[str, object]:
+def _env(given: Inputs, role: enums.Role) -> dict[str, object]:
     return {item["name"]: item.get("value", item.get("valueFrom")) for item in _container(given, role)["env"]}
 
 
 @pytest.mark.covers("workflows 2.1")
 @pytest.mark.parametrize(("reward", "told"), [("exact", {R}), ("mine:reward", {R, V})])
 def test_a_file_of_the_users_is_mounted_where_it_runs_and_nowhere_else(
-    example: Example, reward: str, told: set[names.Role]
+    example: Example, reward: str, told: set[enums.Role]
 ) -> None:
     given = example.make(
         workflow={"type": "mine:Game", "code": {"path": "code/mine.py", "configMap": "my-code"}},
@@ -52,8 +52,8 @@ def test_a_file_of_the_users_is_mounted_where_it_runs_and_nowhere_else(
     assert given.configs.rollouts[0].user_code == "/etc/rljob-code/mine.py"
     volume = {"name": "rljob-code", "configMap": {"name": "my-code"}}
     mount = {"name": "rljob-code", "mountPath": "/etc/rljob-code", "readOnly": True}
-    assert {role for role in names.Role if volume in _template(given, role)["spec"]["volumes"]} == told
-    assert {role for role in names.Role if mount in _container(given, role)["volumeMounts"]} == told
+    assert {role for role in enums.Role if volume in _template(given, role)["spec"]["volumes"]} == told
+    assert {role for role in enums.Role if mount in _container(given, role)["volumeMounts"]} == told
 
 
 def test_a_model_on_a_claim_is_mounted_read_only_where_it_is_loaded_and_nowhere_else(example: Example) -> None:
@@ -61,8 +61,8 @@ def test_a_model_on_a_claim_is_mounted_read_only_where_it_is_loaded_and_nowhere_
     assert given.configs.trainer.model.path == given.configs.rollouts[0].model.path == "/var/lib/rljob-model/qwen/7b"
     volume = {"name": "rljob-model", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}}
     mount = {"name": "rljob-model", "mountPath": "/var/lib/rljob-model", "readOnly": True}
-    assert {role for role in names.Role if volume in _template(given, role)["spec"]["volumes"]} == {R, T}
-    assert {role for role in names.Role if mount in _container(given, role)["volumeMounts"]} == {R, T}
+    assert {role for role in enums.Role if volume in _template(given, role)["spec"]["volumes"]} == {R, T}
+    assert {role for role in enums.Role if mount in _container(given, role)["volumeMounts"]} == {R, T}
 
 
 def test_a_hub_s_credentials_go_to_who_loads_the_model_and_the_manifest_s_own_come_after_them(
@@ -71,7 +71,7 @@ def test_a_hub_s_credentials_go_to_who_loads_the_model_and_the_manifest_s_own_co
     own = {"pod": {"envFrom": [{"configMapRef": {"name": "mine"}}]}}
     given = example.make(model={"name": "org/m", "source": {"secretName": "hub"}}, trainer=own)
     secret = {"secretRef": {"name": "hub"}}
-    assert {role for role in names.Role if secret in _container(given, role).get("envFrom", [])} == {R, T}
+    assert {role for role in enums.Role if secret in _container(given, role).get("envFrom", [])} == {R, T}
     assert [next(iter(source)) for source in _container(given, T)["envFrom"]] == ["secretRef", "configMapRef"]
 
 
@@ -96,8 +96,8 @@ def test_children_of_the_example_are_those_that_were_reviewed(
 
 
 @pytest.mark.covers("security")
-@pytest.mark.parametrize("role", names.Role)
-def test_every_pod_is_restricted(example: Example, role: names.Role) -> None:
+@pytest.mark.parametrize("role", enums.Role)
+def test_every_pod_is_restricted(example: Example, role: enums.Role) -> None:
     pod, box = _template(example.make(), role)["spec"], _container(example.make(), role)
     assert not pod["automountServiceAccountToken"]
     assert not pod["enableServiceLinks"]
@@ -113,7 +113,7 @@ def test_every_pod_is_restricted(example: Example, role: names.Role) -> None:
 
 
 def test_a_pod_sees_its_own_roles_config_and_no_others(example: Example) -> None:
-    for role in names.Role:
+    for role in enums.Role:
         (config,) = (
             volume["configMap"]
             for volume in _template(example.make(), role)["spec"]["volumes"]
@@ -127,12 +127,12 @@ def test_starting_may_take_as_long_as_any_start_up_deadline_and_changing_one_cha
     assert probe["periodSeconds"] * probe["failureThreshold"] == 7 * 24 * 3600
     assert probe["httpGet"] == {"path": "/healthz", "port": "health"}
     longer = example.make(startupDeadlineSeconds=7200, schedulingDeadlineSeconds=60)
-    for role in names.Role:
+    for role in enums.Role:
         assert _template(longer, role) == _template(example.make(), role)
 
 
 @pytest.mark.parametrize("role", [C, R, T])
-def test_role_without_a_word_asks_for_a_little_so_that_a_quota_takes_it(example: Example, role: names.Role) -> None:
+def test_role_without_a_word_asks_for_a_little_so_that_a_quota_takes_it(example: Example, role: enums.Role) -> None:
     found = _container(example.make(), role)["resources"]
     assert found == {"requests": {"cpu": "100m" if role is C else "250m", "memory": "256Mi" if role is C else "1Gi"}}
 
@@ -149,7 +149,7 @@ def test_role_without_a_word_asks_for_a_little_so_that_a_quota_takes_it(example:
     ids=["nothing", "more", "a limit below the default", "a network adapter"],
 )
 def test_manifest_says_what_a_role_asks_for_and_a_limit_is_never_below_a_default(
-    example: Example, role: names.Role, given: dict[str, Any], requests: dict[str, Any]
+    example: Example, role: enums.Role, given: dict[str, Any], requests: dict[str, Any]
 ) -> None:
     section: dict[str, Any] = {"pod": {"resources": given}}
     if role is R:
@@ -167,7 +167,7 @@ MORE = {"sampling": {"maxTokens": 8}}
 CLAIM = {"name": "gpu", "resourceClaimTemplateName": "h100"}
 
 
-def _shared_memory(given: Inputs, role: names.Role) -> str:
+def _shared_memory(given: Inputs, role: enums.Role) -> str:
     volumes = {volume["name"]: volume for volume in _template(given, role)["spec"]["volumes"]}
     return str(volumes["rljob-shm"]["emptyDir"]["sizeLimit"])
 
@@ -177,7 +177,7 @@ def test_pods_of_a_job_for_gpus_ask_for_those_that_their_processes_use(example: 
     given = example.make(device="cuda", rollout={"engine": ENGINE, **MORE}, trainer=trainer)
     assert _container(given, R)["resources"]["limits"] == {"nvidia.com/gpu": "4"}
     assert _container(given, T)["resources"]["limits"] == {"nvidia.com/gpu": "2"}
-    for role in (C, names.Role.VERIFIER):
+    for role in (C, enums.Role.VERIFIER):
         assert "nvidia.com/gpu" not in _container(given, role)["resources"].get("limits", {})
     assert (_shared_memory(given, R), _shared_memory(given, T)) == ("4Gi", "2Gi")
 
@@ -241,7 +241,7 @@ def test_a_trainer_pod_learns_attempt_rank_and_rendezvous_from_its_variables(exa
 
 def test_a_rendezvous_does_not_wait_for_readiness_and_rollouts_are_found_when_they_serve(example: Example) -> None:
     given = example.make()
-    found = {role: services.service(given, role)["spec"] for role in names.Role}
+    found = {role: services.service(given, role)["spec"] for role in enums.Role}
     assert {role: spec["publishNotReadyAddresses"] for role, spec in found.items() if isinstance(spec, dict)} == {
         C: True,
         R: False,
@@ -325,24 +325,24 @@ def test_a_new_claim_is_mounted_by_the_coordinator_and_by_the_trainer_under_the_
 )
 def test_what_a_running_job_takes_over_live_rolls_no_pod(example: Example, change: dict[str, object]) -> None:
     before, after = example.make(), example.make(**change)
-    for role in names.Role:
+    for role in enums.Role:
         assert config.template_hash(before, role) == config.template_hash(after, role)
 
 
 def test_a_pod_setting_rolls_its_own_role_alone(example: Example) -> None:
     before = example.make()
     after = example.make(coordinator={"pod": {"env": [{"name": "A", "value": "1"}]}})
-    assert [role for role in names.Role if _hashes(before)[role] != _hashes(after)[role]] == [C]
+    assert [role for role in enums.Role if _hashes(before)[role] != _hashes(after)[role]] == [C]
 
 
 def test_another_image_rolls_its_role(example: Example) -> None:
     before = example.make()
     after = dataclasses.replace(before, images={**before.images, R: "example/rljob:2"})
-    assert [role for role in names.Role if _hashes(before)[role] != _hashes(after)[role]] == [R]
+    assert [role for role in enums.Role if _hashes(before)[role] != _hashes(after)[role]] == [R]
 
 
-def _hashes(given: Inputs) -> dict[names.Role, str]:
-    return {role: config.template_hash(given, role) for role in names.Role}
+def _hashes(given: Inputs) -> dict[enums.Role, str]:
+    return {role: config.template_hash(given, role) for role in enums.Role}
 
 
 def test_budgets_exist_for_roles_of_several_pods_while_they_do_not_block(example: Example) -> None:
@@ -368,7 +368,7 @@ def test_hubs_are_reached_on_443_but_no_address_of_the_cluster_and_the_verifier_
     example: Example,
 ) -> None:
     given = example.make()
-    policies: dict[names.Role, Any] = {role: network.network_policy(given, role) for role in names.Role}
+    policies: dict[enums.Role, Any] = {role: network.network_policy(given, role) for role in enums.Role}
     assert policies[V]["spec"]["egress"] == []
     for role in (C, R, T):
         rules = [
@@ -474,7 +474,7 @@ def test_images_are_pulled_with_the_installations_secrets_and_the_manifests(exam
 
 def test_pods_are_annotated_for_a_prometheus_that_finds_them_so(example: Example) -> None:
     given = dataclasses.replace(example.make(), settings=JobSettings(scrape_annotations=True))
-    for role in names.Role:
+    for role in enums.Role:
         annotations = _template(given, role)["metadata"]["annotations"]
         assert annotations["prometheus.io/port"] == "8080"
         assert annotations["prometheus.io/scrape"] == "true"
@@ -487,7 +487,7 @@ def test_with_tls_a_pod_mounts_its_own_roles_certificate_and_no_ca_key(example: 
         given.job, verifier_cores=2, tls=cluster_placement.tls_files("example.org")
     )
     given = dataclasses.replace(given, configs=resolve.resolve(given.job, placement))
-    for role in names.Role:
+    for role in enums.Role:
         pod = _template(given, role)["spec"]
         assert [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume] == [
             f"sums-tls-{role}"

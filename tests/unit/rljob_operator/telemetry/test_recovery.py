@@ -1,7 +1,7 @@
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.telemetry.durations import Recoveries
 
-ROLLOUT, TRAINER = names.Role.ROLLOUT, names.Role.TRAINER
+ROLLOUT, TRAINER = enums.Role.ROLLOUT, enums.Role.TRAINER
 WHOLE = {ROLLOUT: True, TRAINER: True}
 
 

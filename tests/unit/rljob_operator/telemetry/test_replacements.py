@@ -2,14 +2,14 @@ import dataclasses
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_operator.kube import projection
 from rljob_operator.model import Pod
 from rljob_operator.telemetry.replacements import Cause, replacements
 
 
 def _pod(uid: str, **more: object) -> Pod:
-    pod = Pod(name=f"rollout-{uid}", uid=uid, role=names.Role.ROLLOUT, phase="Running", ready=True)
+    pod = Pod(name=f"rollout-{uid}", uid=uid, role=enums.Role.ROLLOUT, phase="Running", ready=True)
     return dataclasses.replace(pod, **more)  # type: ignore[arg-type]  # names of its fields
 
 

@@ -10,7 +10,8 @@ import grpc
 import pytest
 from typer.testing import Result
 
-from rljob_api import codec, names, types
+from rljob_api import enums, types
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import status_pb2, status_pb2_grpc
 from rljob_testing import examples
 from rljob_workers.local import prepare
@@ -31,7 +32,7 @@ class Coordinator(status_pb2_grpc.RunStatusServicer):
         return codec.to_message(
             types.RunStatus(
                 job="small",
-                phase=names.Phase.RUNNING,
+                phase=enums.Phase.RUNNING,
                 step=12,
                 max_steps=25,
                 last_progress_at=now - 60,
@@ -59,7 +60,7 @@ def going(run: layout.RunDir, coordinator: Coordinator) -> Iterator[layout.RunDi
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     resolved = prepare.resolve_here(prepare.read_manifest(EXAMPLE), run_dir=run.path, uid="uid")
-    config = next(config for config in resolved.configs if config.role is names.Role.COORDINATOR)
+    config = next(config for config in resolved.configs if config.role is enums.Role.COORDINATOR)
     own = config.model_copy(update={"control_port": port})
     (run.configs / "coordinator.json").write_text(own.model_dump_json())
     pids = {"pid": os.getpid(), "guard": os.getpid()}

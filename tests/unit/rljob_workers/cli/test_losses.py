@@ -1,6 +1,6 @@
 """What a run continues without, in words."""
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_workers.cli import why_text
 
 
@@ -10,11 +10,11 @@ def told(left_out: dict[str, int], dump_failures: int = 0) -> list[str]:
 
 def test_nothing_is_said_where_nothing_is_lost() -> None:
     assert told({}) == []
-    assert told(dict.fromkeys(map(str, names.LEFT_OUT), 0)) == []
+    assert told(dict.fromkeys(map(str, enums.LEFT_OUT), 0)) == []
 
 
 def test_every_reason_to_leave_out_a_group_has_its_sentence() -> None:
-    for reason in names.LEFT_OUT:
+    for reason in enums.LEFT_OUT:
         (one,) = told({str(reason): 1})
         assert one.startswith("1 group left out, because ")
         (many,) = told({str(reason): 7})

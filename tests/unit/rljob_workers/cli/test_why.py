@@ -8,7 +8,7 @@ from types import MappingProxyType
 import pytest
 from typer.testing import Result
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_api.conditions import STALLS
 from rljob_workers.cli import inspect, why_text
 from rljob_workers.local.run import supervise
@@ -21,7 +21,7 @@ WAITING = (
     types.Waiting(role="trainer", pod="trainer-0", what="batch 13", on_role="rollout", since=NOW - 90),
 )
 RUN = types.RunStatus(
-    job="small", phase=names.Phase.RUNNING, step=12, max_steps=25, first_step_at=1.0, last_progress_at=NOW - 3
+    job="small", phase=enums.Phase.RUNNING, step=12, max_steps=25, first_step_at=1.0, last_progress_at=NOW - 3
 )
 
 
@@ -128,7 +128,7 @@ def test_process_that_runs_again_or_ended_well_is_not_broken(later: journal.Entr
 
 
 def test_coordinator_that_does_not_answer_is_named(going: layout.RunDir) -> None:
-    told = account(going, None, {"coordinator": supervise.State(role=names.Role.COORDINATOR, running=True)})
+    told = account(going, None, {"coordinator": supervise.State(role=enums.Role.COORDINATOR, running=True)})
     assert told.diagnosis is not None
     assert told.diagnosis.reason == "CoordinatorUnreachable"
     assert "small: running; the coordinator does not answer" in text(told)
@@ -136,8 +136,8 @@ def test_coordinator_that_does_not_answer_is_named(going: layout.RunDir) -> None
 
 def test_run_that_loads_its_model_says_so(going: layout.RunDir) -> None:
     rollout = types.PodStatus(role="rollout", pod="rollout-0")
-    starting = dataclasses.replace(RUN, phase=names.Phase.STARTING, step=0, pods=(rollout,))
-    told = account(going, starting, {"rollout": supervise.State(role=names.Role.ROLLOUT, running=True)})
+    starting = dataclasses.replace(RUN, phase=enums.Phase.STARTING, step=0, pods=(rollout,))
+    told = account(going, starting, {"rollout": supervise.State(role=enums.Role.ROLLOUT, running=True)})
     assert told.headline == "starting: rollout loading the model; 0 of 25 steps done"
 
 

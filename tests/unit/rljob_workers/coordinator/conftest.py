@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from rljob_api import names, roles, types
+from rljob_api import enums, process_config, types
 from rljob_api.manifest.job import JobSpec
 from rljob_testing import makers, sections
 from rljob_workers.coordinator.ledger import checkpoints, database, leases, sessions, steps, submissions, versions
@@ -25,7 +25,7 @@ class Bench:
     """One ledger file, reopened at will. Time is `now`; prompts come from an order over `num_prompts` ids."""
 
     path: pathlib.Path
-    config: roles.CoordinatorConfig
+    config: process_config.CoordinatorConfig
     order: prompts.TaskOrder
     now: float = 1000.0
 
@@ -49,7 +49,7 @@ class Bench:
         self.boots += 1
         with self.ledger.transaction():
             token, replaced = sessions.open_session(self.ledger,
-                role=names.Role.ROLLOUT, pod=pod, boot_id=boot_id or f"boot-{self.boots}", attempt=0, rank=0,
+                role=enums.Role.ROLLOUT, pod=pod, boot_id=boot_id or f"boot-{self.boots}", attempt=0, rank=0,
                 resume_step=0, now=self.now,
             )  # fmt: skip
             for old in replaced:
@@ -61,7 +61,7 @@ class Bench:
         self.boots += 1
         with self.ledger.transaction():
             token, replaced = sessions.open_session(self.ledger,
-                role=names.Role.TRAINER, pod="trainer-0", boot_id=f"boot-{self.boots}", attempt=attempt, rank=rank,
+                role=enums.Role.TRAINER, pod="trainer-0", boot_id=f"boot-{self.boots}", attempt=attempt, rank=rank,
                 resume_step=resume_step, now=self.now,
             )  # fmt: skip
             checkpoints.begin_attempt(
@@ -165,14 +165,14 @@ def make_bench(tmp_path: pathlib.Path) -> Callable[..., Bench]:
     def make(*, num_prompts: int = 50, epochs: int = 0, path: pathlib.Path | None = None, **changes: object) -> Bench:
         index = prompts.SourceIndex(name="train", prompt_ids=tuple(f"p{i}" for i in range(num_prompts)))
         order = prompts.TaskOrder([index], seed=7, epochs=epochs)
-        config = sections.make_config(roles.CoordinatorConfig, tmp_path, FEW, **{"max_steps": 100, **changes})
+        config = sections.make_config(process_config.CoordinatorConfig, tmp_path, FEW, **{"max_steps": 100, **changes})
         return Bench(path=path or tmp_path / "ledger.sqlite", config=config, order=order)
 
     return make
 
 
 @pytest.fixture
-def make_config(tmp_path: pathlib.Path) -> Callable[..., roles.CoordinatorConfig]:
+def make_config(tmp_path: pathlib.Path) -> Callable[..., process_config.CoordinatorConfig]:
     """Return a maker of coordinator configs over a small data file and a suite: B 2, G 2, eta 1."""
     (tmp_path / "train.jsonl").write_text("".join(_record(f"p{i}") for i in range(20)), encoding="utf-8")
     (tmp_path / "held_out.jsonl").write_text("".join(_record(f"e{i}") for i in range(3)), encoding="utf-8")
@@ -183,12 +183,12 @@ def make_config(tmp_path: pathlib.Path) -> Callable[..., roles.CoordinatorConfig
 
     def make(
         *, suites: bool = False, drop: bool = False, suite_drops: bool = False, **changes: object
-    ) -> roles.CoordinatorConfig:
+    ) -> process_config.CoordinatorConfig:
         data = {
             "data.train": [source("train", drop=drop)],
             "evaluation.suites": [source("held_out", drop=suite_drops)] if suites else [],
         }
-        return sections.make_config(roles.CoordinatorConfig, tmp_path, {**FEW, **data}, **changes)
+        return sections.make_config(process_config.CoordinatorConfig, tmp_path, {**FEW, **data}, **changes)
 
     return make
 

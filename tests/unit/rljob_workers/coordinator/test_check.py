@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_workers.coordinator import __main__ as program
 
-MakeConfig = Callable[..., roles.CoordinatorConfig]
+MakeConfig = Callable[..., process_config.CoordinatorConfig]
 
 
 def test_sound_data_pass(make_config: MakeConfig, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_testing import makers
 from rljob_testing.sections import with_spec
 from rljob_workers.rpc import status, train, work
@@ -26,7 +26,7 @@ _LIMIT_S = 100.0
 class Program:
     """The coordinator as a child process."""
 
-    def __init__(self, config: roles.CoordinatorConfig, folder: pathlib.Path) -> None:
+    def __init__(self, config: process_config.CoordinatorConfig, folder: pathlib.Path) -> None:
         self.address, self.store = f"127.0.0.1:{config.control_port}", config.store_address
         self.config, self._path = config, folder / "coordinator.json"
         self._path.write_text(config.model_dump_json(), encoding="utf-8")
@@ -70,7 +70,7 @@ def free_ports(count: int) -> list[int]:
 
 
 @pytest.fixture
-def program(make_config: Callable[..., roles.CoordinatorConfig], tmp_path: pathlib.Path) -> Iterator[Program]:
+def program(make_config: Callable[..., process_config.CoordinatorConfig], tmp_path: pathlib.Path) -> Iterator[Program]:
     control, store, health = free_ports(3)
     config = make_config().model_copy(
         update={
@@ -127,7 +127,7 @@ async def test_a_kill_loses_nothing_that_was_acknowledged_and_leaves_no_process(
         await rollout.submit(groups[0])
     program.start()
     again = await patiently(lambda: rollout.submit(groups[0]))
-    assert again == types.SubmitReply(outcome=names.TrajectoryOutcome.ACCEPTED, duplicate=True)
+    assert again == types.SubmitReply(outcome=enums.TrajectoryOutcome.ACCEPTED, duplicate=True)
     # The session and the open lease survived: the fourth group needs no new lease.
     assert (await rollout.submit(groups[3])).outcome == "accepted"
     found = await asyncio.to_thread(status_of, program.address)

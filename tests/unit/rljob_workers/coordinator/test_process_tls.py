@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_testing import certificates, makers
 from rljob_testing.certificates import HOST, Authority
 from rljob_workers.local.run.resources import free_ports
@@ -19,7 +19,7 @@ from rljob_workers.weights.backends import grpc_store
 
 _LIMIT_S = 100.0
 _BACKOFF = retry.Backoff(first_s=0.05, most_s=0.2)
-R, T, V = names.Role.ROLLOUT, names.Role.TRAINER, names.Role.VERIFIER
+R, T, V = enums.Role.ROLLOUT, enums.Role.TRAINER, enums.Role.VERIFIER
 
 
 class Served:
@@ -29,17 +29,17 @@ class Served:
         self.control, self.store = f"{HOST}:{control}", f"{HOST}:{store}"
         self._folder, self._authority = folder, Authority()
 
-    def files(self, caller: str) -> roles.TlsConfig:
+    def files(self, caller: str) -> process_config.TlsConfig:
         return self._authority.files(self._folder / caller, caller)
 
 
 @pytest.fixture
-def served(make_config: Callable[..., roles.CoordinatorConfig], tmp_path: pathlib.Path) -> Iterator[Served]:
+def served(make_config: Callable[..., process_config.CoordinatorConfig], tmp_path: pathlib.Path) -> Iterator[Served]:
     control, store, health = free_ports(3)
     found = Served(tmp_path, control, store)
     config = make_config().model_copy(
         update={
-            "job": certificates.JOB, "tls": found.files(names.Role.COORDINATOR), "health_host": "127.0.0.1",
+            "job": certificates.JOB, "tls": found.files(enums.Role.COORDINATOR), "health_host": "127.0.0.1",
             "control_port": control, "store_port": store, "store_address": found.store, "health_port": health,
         }
     )  # fmt: skip
@@ -67,7 +67,7 @@ async def test_every_role_works_with_its_own_certificate_and_no_role_with_anothe
     assert (await rollout.submit(group)).outcome == "accepted"
 
     def operator_asks() -> types.RunStatus:
-        client = status.StatusClient(address=served.control, tls=served.files(names.OPERATOR), timeout_s=_LIMIT_S)
+        client = status.StatusClient(address=served.control, tls=served.files(enums.OPERATOR), timeout_s=_LIMIT_S)
         try:
             return client.status()
         finally:

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 from rljob_api.manifest.data import ColumnsSpec, DataSourceSpec
 from rljob_testing import marked
 from rljob_testing.marked import GOLD, HIDDEN_TEST, PROMPT
@@ -81,7 +81,7 @@ UNGRADABLE: dict[str, dict[str, object]] = {
 
 
 def graders() -> list[base.Grader]:
-    rewards = [roles.GraderConfig(name=kind, type=kind) for kind in sorted(registry.BUILT_IN)]
+    rewards = [process_config.GraderConfig(name=kind, type=kind) for kind in sorted(registry.BUILT_IN)]
     return list(registry.build(rewards, registry.BUILT_IN))
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_workers.local import evaluate, prepare
 
 MANIFEST = """
@@ -71,7 +71,7 @@ def test_an_evaluation_starts_no_trainer_files_its_results_under_the_step_and_is
 def test_a_suite_without_result_fails_the_command_and_is_named(tmp_path: pathlib.Path) -> None:
     (tmp_path / "missing").write_text("hard")
     done = run(tmp_path)
-    assert done.returncode == names.ExitCode.FAILED
+    assert done.returncode == enums.ExitCode.FAILED
     assert "error: suite hard has no result: 1 of its prompts could not be graded" in done.stderr
     assert "eval/hard/accuracy" not in (tmp_path / "out" / "eval_results" / "40.json").read_text()
 

@@ -1,7 +1,8 @@
 import pytest
 import yaml
 
-from rljob_api import errors, load
+from rljob_api import errors
+from rljob_api.validation import load
 from rljob_workers.local import prepare
 
 TEXT = "spec:\n  maxSteps: 25\n  trainer: {optimizer: {learningRate: '1e-6'}}\n  stop: [a]\n"

@@ -2,12 +2,12 @@ import pathlib
 
 import pytest
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 from rljob_workers.models import builtin
 
 
-def config(name: str, cache: pathlib.Path, **changes: str) -> roles.ModelFiles:
-    return roles.ModelFiles(name=name, cache_dir=str(cache), **changes)
+def config(name: str, cache: pathlib.Path, **changes: str) -> process_config.ModelFiles:
+    return process_config.ModelFiles(name=name, cache_dir=str(cache), **changes)
 
 
 def make_folder(path: pathlib.Path, *files: str) -> pathlib.Path:

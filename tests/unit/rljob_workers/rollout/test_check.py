@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from rljob_api import errors, roles, types
+from rljob_api import errors, process_config, types
 from rljob_testing import models, sections
 from rljob_workers.rollout import __main__ as program
 from rljob_workers.rollout import tokenizer
@@ -23,7 +23,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def rollout_config(model: str, tmp_path: pathlib.Path, changes: Mapping[str, object] | None = None) -> pathlib.Path:
     path = tmp_path / "rollout.json"
-    path.write_text(config_of(roles.RolloutConfig, tmp_path, {"model.name": model, **(changes or {})}))
+    path.write_text(config_of(process_config.RolloutConfig, tmp_path, {"model.name": model, **(changes or {})}))
     return path
 
 
@@ -40,11 +40,11 @@ def coordinator_config(
         "evaluation.suites": [source | {"name": name} for name in suites],
         "evaluation.sampling.maxTokens": 16,
     }
-    path.write_text(config_of(roles.CoordinatorConfig, tmp_path, changes))
+    path.write_text(config_of(process_config.CoordinatorConfig, tmp_path, changes))
     return path
 
 
-def config_of(kind: type[roles.ProcessConfig], folder: pathlib.Path, changes: Mapping[str, object]) -> str:
+def config_of(kind: type[process_config.ProcessConfig], folder: pathlib.Path, changes: Mapping[str, object]) -> str:
     small = {"data.template": "no", "rollout.engine.maxModelLen": 32, "model.dtype": "bfloat16"}
     return sections.make_config(kind, folder, {**small, **changes}).model_dump_json()
 

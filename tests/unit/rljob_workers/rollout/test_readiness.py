@@ -1,6 +1,6 @@
 import dataclasses
 
-from rljob_api.names import ReceiverState
+from rljob_api.enums import ReceiverState
 from rljob_workers.rollout import reporting
 
 SEEN = reporting.Observation(

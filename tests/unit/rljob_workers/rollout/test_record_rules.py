@@ -1,6 +1,6 @@
 import pytest
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_api.manifest.data import DataSourceSpec
 from rljob_testing import rollout as fakes
 from rljob_testing.sections import section
@@ -30,7 +30,7 @@ def test_a_prompt_of_no_source_has_no_bound() -> None:
 
 def test_a_suite_is_told_from_a_source_of_its_name() -> None:
     sources = filters.Sources([FAILS], [DROPS])
-    train, suite = fakes.make_lease(), fakes.make_lease(kind=names.GroupKind.EVALUATION)
+    train, suite = fakes.make_lease(), fakes.make_lease(kind=enums.GroupKind.EVALUATION)
     assert (sources.of(train), sources.of(suite)) == (FAILS, DROPS)
     assert filters.Sources().of(train) is None
 

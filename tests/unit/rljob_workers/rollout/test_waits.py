@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api.names import WaitReason
+from rljob_api.enums import WaitReason
 from rljob_testing.clock import FakeClock
 from rljob_workers.rollout import wait_accounting
 

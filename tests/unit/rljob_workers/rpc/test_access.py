@@ -1,6 +1,6 @@
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_workers.rpc import access
 
 C, R, V, T, OPERATOR = "coordinator", "rollout", "verifier", "trainer", "operator"
@@ -34,7 +34,7 @@ def _why(method: str, *identities: str) -> str | None:
 @pytest.mark.parametrize("caller", [C, R, V, T, OPERATOR])
 @pytest.mark.parametrize("call", OPEN)
 def test_a_call_is_open_to_the_roles_of_the_reference_and_closed_to_the_rest(call: str, caller: str) -> None:
-    identity = names.identity("cluster.local", "team", "sums", caller)
+    identity = enums.identity("cluster.local", "team", "sums", caller)
     assert (_why(f"/rljob.v1.{call}", identity) is None) is (caller in OPEN[call])
 
 
@@ -53,8 +53,8 @@ def test_every_call_of_every_service_has_a_row() -> None:
 
 
 def test_a_call_without_a_row_is_closed_to_everybody() -> None:
-    assert _why("/rljob.v1.Work/Erase", names.identity("cluster.local", "team", "sums", R)) is not None
-    assert _why("/grpc.health.v1.Health/Check", names.identity("cluster.local", "team", "sums", R)) is not None
+    assert _why("/rljob.v1.Work/Erase", enums.identity("cluster.local", "team", "sums", R)) is not None
+    assert _why("/grpc.health.v1.Health/Check", enums.identity("cluster.local", "team", "sums", R)) is not None
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,6 @@ def test_another_jobs_rollout_is_nobody_here(identity: str) -> None:
 
 
 def test_a_certificate_with_no_identity_or_with_two_opens_nothing() -> None:
-    ours = names.identity("cluster.local", "team", "sums", R)
+    ours = enums.identity("cluster.local", "team", "sums", R)
     assert _why("/rljob.v1.Work/LeaseGroups") is not None
     assert _why("/rljob.v1.Work/LeaseGroups", ours, ours) is not None

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rljob_api import codec, errors, names, types
+from rljob_api import enums, errors, types
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import train_pb2, train_pb2_grpc
 from rljob_workers.rpc import channel, train
 
@@ -15,7 +16,7 @@ EMPTY = types.MicroBatch(
     predictor_index=types.NO_INTS, logprobs=types.NO_FLOATS, advantages=types.NO_FLOATS, version_steps=types.NO_INTS,
     row_index=types.NO_INTS, rows=(),
 )  # fmt: skip
-HEADER = types.BatchHeader(kind=names.BatchKind.BATCH, step=1)
+HEADER = types.BatchHeader(kind=enums.BatchKind.BATCH, step=1)
 
 
 class Server(train_pb2_grpc.TrainServicer):

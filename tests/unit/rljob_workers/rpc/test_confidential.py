@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 from rljob_testing import certificates as files
 from rljob_testing import marked
 from rljob_testing.marked import SECRET
@@ -16,14 +16,14 @@ KEY = f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----\n"
 
 
 @pytest.fixture
-def tls(tmp_path: pathlib.Path) -> roles.TlsConfig:
+def tls(tmp_path: pathlib.Path) -> process_config.TlsConfig:
     """Return certificate files whose key is marked, and of no use."""
     made = files.Authority().files(tmp_path, "coordinator")
     pathlib.Path(made.key_file).write_text(KEY)
     return made
 
 
-def test_certificates_that_were_read_have_no_text_of_their_key(tls: roles.TlsConfig) -> None:
+def test_certificates_that_were_read_have_no_text_of_their_key(tls: process_config.TlsConfig) -> None:
     held = certificates.read(tls)
     assert SECRET.encode() in held.key
     marked.assert_untold(f"{held} {held!r} {[held]}")

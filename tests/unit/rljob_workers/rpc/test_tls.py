@@ -12,13 +12,13 @@ import grpc
 import grpc.aio
 import pytest
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_testing import certificates as files
 from rljob_testing.certificates import HOST, Authority
 from rljob_workers.rpc import access, channel
 
 LEASE, WATCH = "/rljob.v1.Work/LeaseGroups", "/rljob.v1.Weights/Watch"
-R, T, V = names.Role.ROLLOUT, names.Role.TRAINER, names.Role.VERIFIER
+R, T, V = enums.Role.ROLLOUT, enums.Role.TRAINER, enums.Role.VERIFIER
 
 
 async def _answer(request: bytes, context: Any) -> bytes:
@@ -26,7 +26,9 @@ async def _answer(request: bytes, context: Any) -> bytes:
 
 
 @asynccontextmanager
-async def _serving(tls: roles.TlsConfig, stream: Callable[[Any, Any], Any] | None = None) -> AsyncIterator[str]:
+async def _serving(
+    tls: process_config.TlsConfig, stream: Callable[[Any, Any], Any] | None = None
+) -> AsyncIterator[str]:
     """Serve every call of the table; `stream` serves Watch."""
     server = channel.aio_server(files.config(tls))
     for method in access.CALLERS:
@@ -50,7 +52,7 @@ async def _ask(opened: Any, method: str = LEASE) -> bytes:
         raise channel.translate(error, "server") from error
 
 
-async def _asked(address: str, tls: roles.TlsConfig | None, method: str = LEASE) -> bytes:
+async def _asked(address: str, tls: process_config.TlsConfig | None, method: str = LEASE) -> bytes:
     opened = channel.aio_channel(address, tls)
     try:
         return await _ask(opened, method)
@@ -69,7 +71,7 @@ async def test_each_call_is_answered_to_its_roles_and_refused_to_the_others(
 ) -> None:
     server = authority.files(tmp_path / "server", "coordinator")
     async with _serving(server) as address:
-        for caller in ("coordinator", "rollout", "verifier", "trainer", names.OPERATOR):
+        for caller in ("coordinator", "rollout", "verifier", "trainer", enums.OPERATOR):
             opened = channel.aio_channel(address, authority.files(tmp_path / caller, caller))
             for method, callers in access.CALLERS.items():
                 if caller in callers:
@@ -101,7 +103,7 @@ async def test_a_stream_is_refused_before_its_servicer_runs(authority: Authority
 async def test_another_jobs_rollout_is_refused_although_the_ca_is_the_same(
     authority: Authority, tmp_path: pathlib.Path
 ) -> None:
-    other = roles.JobIdentity(name="other", namespace="team", uid="u-2")
+    other = process_config.JobIdentity(name="other", namespace="team", uid="u-2")
     async with _serving(authority.files(tmp_path / "server", "coordinator")) as address:
         with pytest.raises(errors.ForbiddenError, match="rljob/other/role/rollout may not call"):
             await _asked(address, authority.files(tmp_path / "client", R, job=other))
@@ -199,6 +201,6 @@ async def test_files_that_are_gone_for_a_moment_leave_the_old_certificate_in_use
 @pytest.mark.parametrize("make", [channel.aio_channel, channel.sync_channel])
 async def test_a_missing_certificate_is_named(make: Callable[..., Any], tmp_path: pathlib.Path) -> None:
     missing = str(tmp_path / "tls.crt")
-    tls = roles.TlsConfig(ca_file=missing, cert_file=missing, key_file=missing)
+    tls = process_config.TlsConfig(ca_file=missing, cert_file=missing, key_file=missing)
     with pytest.raises(errors.UnavailableError, match=r"cannot read certificate file .*tls\.crt: No such file"):
         make(f"{HOST}:1", tls)

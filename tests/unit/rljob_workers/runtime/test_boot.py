@@ -4,22 +4,22 @@ import pathlib
 
 import pytest
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_workers.runtime import boot
 
 
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (errors.ManifestError("x"), names.ExitCode.CONFIGURATION),
-        (errors.DataError("x"), names.ExitCode.CONFIGURATION),
-        (errors.SandboxError("x"), names.ExitCode.ISOLATION_REFUSED),
-        (errors.UnavailableError("x"), names.ExitCode.INFRASTRUCTURE),
-        (errors.DigestError("x"), names.ExitCode.INFRASTRUCTURE),
-        (errors.EngineError("x"), names.ExitCode.FAILED),
+        (errors.ManifestError("x"), enums.ExitCode.CONFIGURATION),
+        (errors.DataError("x"), enums.ExitCode.CONFIGURATION),
+        (errors.SandboxError("x"), enums.ExitCode.ISOLATION_REFUSED),
+        (errors.UnavailableError("x"), enums.ExitCode.INFRASTRUCTURE),
+        (errors.DigestError("x"), enums.ExitCode.INFRASTRUCTURE),
+        (errors.EngineError("x"), enums.ExitCode.FAILED),
     ],
 )
-def test_error_becomes_the_exit_code_of_its_boundary(error: errors.RLJobError, code: names.ExitCode) -> None:
+def test_error_becomes_the_exit_code_of_its_boundary(error: errors.RLJobError, code: enums.ExitCode) -> None:
     def main() -> int:
         raise error
 
@@ -48,7 +48,7 @@ def test_error_that_is_not_of_the_tree_is_one_line_with_its_stack_and_code_1(
 
     with caplog.at_level(logging.INFO):
         code = boot.run_main(main, termination_log=str(message))
-    assert code == names.ExitCode.FAILED
+    assert code == enums.ExitCode.FAILED
     assert [record.getMessage() for record in caplog.records] == [
         "ended: KeyError: 'bug'",
         "exited with code 1 (KeyError: 'bug')",
@@ -77,6 +77,6 @@ def test_a_config_that_is_refused_is_told_to_a_person_and_to_the_operator(
     message = tmp_path / "termination-log"
     message.touch()
     code = boot.refuse(["no GPU is seen", "no image for it"], termination_log=str(message))
-    assert code == names.ExitCode.CONFIGURATION
+    assert code == enums.ExitCode.CONFIGURATION
     assert capsys.readouterr().err == "error: no GPU is seen\nerror: no image for it\n"
     assert json.loads(message.read_text()) == {"code": 78, "reason": "no GPU is seen; no image for it"}

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_workers.runtime import health, metrics
 
-JOB = roles.JobIdentity(name="j", namespace="n", uid="u")
+JOB = process_config.JobIdentity(name="j", namespace="n", uid="u")
 
 
 class Server:
     def __init__(self, token_file: pathlib.Path | None) -> None:
         self.ready = (False, "loading weights")
         self.stops = 0
-        self.metrics = metrics.Metrics(role=names.Role.ROLLOUT, job=JOB)
+        self.metrics = metrics.Metrics(role=enums.Role.ROLLOUT, job=JOB)
         self.server = health.HealthServer(
             host="127.0.0.1",
             port=0,

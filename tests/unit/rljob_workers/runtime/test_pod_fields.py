@@ -2,17 +2,19 @@ import pathlib
 
 import pytest
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 from rljob_testing import trainer_makers
 from rljob_workers.runtime import boot
 
 
 @pytest.fixture
-def trainer(tmp_path: pathlib.Path) -> roles.TrainerConfig:
+def trainer(tmp_path: pathlib.Path) -> process_config.TrainerConfig:
     return trainer_makers.make_trainer_config(tmp_path)
 
 
-def test_variables_of_the_pod_take_the_place_of_what_the_shared_file_says(trainer: roles.TrainerConfig) -> None:
+def test_variables_of_the_pod_take_the_place_of_what_the_shared_file_says(
+    trainer: process_config.TrainerConfig,
+) -> None:
     found = boot.with_pod_variables(
         trainer,
         {
@@ -26,7 +28,7 @@ def test_variables_of_the_pod_take_the_place_of_what_the_shared_file_says(traine
     assert found.rendezvous_host == "sums-trainer-7-0.sums-trainer"
 
 
-def test_without_variables_the_file_holds(trainer: roles.TrainerConfig) -> None:
+def test_without_variables_the_file_holds(trainer: process_config.TrainerConfig) -> None:
     assert boot.with_pod_variables(trainer, {}) == trainer
 
 
@@ -34,17 +36,19 @@ def test_without_variables_the_file_holds(trainer: roles.TrainerConfig) -> None:
     ("name", "text"),
     [("RLJOB_ATTEMPT", "0"), ("RLJOB_ATTEMPT", "-1"), ("RLJOB_ATTEMPT", "two"), ("RLJOB_NODE_RANK", "1.5")],
 )
-def test_a_number_out_of_its_range_is_refused_by_name(trainer: roles.TrainerConfig, name: str, text: str) -> None:
+def test_a_number_out_of_its_range_is_refused_by_name(
+    trainer: process_config.TrainerConfig, name: str, text: str
+) -> None:
     with pytest.raises(errors.ManifestError, match=name):
         boot.with_pod_variables(trainer, {name: text})
 
 
 def test_a_program_with_a_bad_variable_ends_with_the_code_of_a_bad_config(
-    trainer: roles.TrainerConfig, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    trainer: process_config.TrainerConfig, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "trainer.json"
     path.write_text(trainer.model_dump_json())
     monkeypatch.setenv("RLJOB_ATTEMPT", "two")
     with pytest.raises(SystemExit) as ended:
-        boot.parse(roles.TrainerConfig, program="p", about="a", argv=["--config", str(path)])
+        boot.parse(process_config.TrainerConfig, program="p", about="a", argv=["--config", str(path)])
     assert ended.value.code == 78

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_workers.runtime import health, metrics, stop
 
 
@@ -18,7 +18,9 @@ class Process:
         self.server = health.HealthServer(
             host="127.0.0.1",
             port=0,
-            metrics=metrics.Metrics(role=names.Role.TRAINER, job=roles.JobIdentity(name="j", namespace="n", uid="u")),
+            metrics=metrics.Metrics(
+                role=enums.Role.TRAINER, job=process_config.JobIdentity(name="j", namespace="n", uid="u")
+            ),
             ready=lambda: (True, "ok"),
             on_stop=self._on_stop,
             token_file=token_file,

@@ -3,13 +3,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_workers.rpc import train
 from rljob_workers.trainer import batch_source
 
 
 class FakeTransport:
-    def __init__(self, *kinds: names.BatchKind) -> None:
+    def __init__(self, *kinds: enums.BatchKind) -> None:
         self.kinds = list(kinds)
         self.asked: list[tuple[int, int, int, bool]] = []
 
@@ -38,9 +38,9 @@ def feed_of(transport: FakeTransport, stop: threading.Event | None = None) -> ba
 
 
 def test_asks_again_until_the_batch_is_ready() -> None:
-    transport = FakeTransport(names.BatchKind.NOT_READY, names.BatchKind.NOT_READY, names.BatchKind.BATCH)
+    transport = FakeTransport(enums.BatchKind.NOT_READY, enums.BatchKind.NOT_READY, enums.BatchKind.BATCH)
     header, _ = feed_of(transport).fetch(4)
-    assert header.kind is names.BatchKind.BATCH
+    assert header.kind is enums.BatchKind.BATCH
     assert transport.asked == [(4, 1, 2, False)] * 3
 
 
@@ -54,9 +54,9 @@ def test_a_stop_is_told_with_the_next_question() -> None:
             return answer
 
     asked_to_stop = stop
-    transport = Stopping(names.BatchKind.NOT_READY, names.BatchKind.STOP)
+    transport = Stopping(enums.BatchKind.NOT_READY, enums.BatchKind.STOP)
     header, _ = feed_of(transport, stop).fetch(4)
-    assert header.kind is names.BatchKind.STOP
+    assert header.kind is enums.BatchKind.STOP
     assert [asked[3] for asked in transport.asked] == [False, True]
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_api.manifest.trainer import DeepspeedSpec
 from rljob_testing.sections import section
 from rljob_testing.trainer_makers import make_trainer_config
@@ -16,7 +16,7 @@ from rljob_workers.trainer import launch, worker
 PLACES = [worker.Place(rank=index, local_rank=index, local_world_size=2) for index in range(2)]
 
 
-def config_of(**changes: object) -> roles.TrainerConfig:
+def config_of(**changes: object) -> process_config.TrainerConfig:
     return make_trainer_config(pathlib.Path("/nowhere"), **changes)
 
 
@@ -37,9 +37,9 @@ def test_an_extra_key_that_we_set_ends_with_the_configuration_code(
     extra = section(DeepspeedSpec, extra={"gradient_clipping": 3.0})
     path = tmp_path / "role.json"
     path.write_text(config_of(deepspeed=extra).model_dump_json())
-    assert program.main(["--config", str(path)]) == names.ExitCode.CONFIGURATION
+    assert program.main(["--config", str(path)]) == enums.ExitCode.CONFIGURATION
     assert "spec.trainer.deepspeed.extra.gradient_clipping" in capsys.readouterr().err
-    assert program.main(["--config", str(path), "--check"]) == names.ExitCode.BAD_INPUT
+    assert program.main(["--config", str(path), "--check"]) == enums.ExitCode.BAD_INPUT
 
 
 def test_a_trainer_for_gpus_where_there_is_none_says_so_and_does_not_train_on_processors(
@@ -48,15 +48,15 @@ def test_a_trainer_for_gpus_where_there_is_none_says_so_and_does_not_train_on_pr
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     path = tmp_path / "role.json"
     path.write_text(config_of(device="cuda", processes_per_node=2).model_dump_json())
-    assert program.main(["--config", str(path)]) == names.ExitCode.CONFIGURATION
+    assert program.main(["--config", str(path)]) == enums.ExitCode.CONFIGURATION
     assert "spec.trainer.processesPerNode 2 needs 2 GPUs in one place, but none is seen" in capsys.readouterr().err
-    assert program.main(["--config", str(path), "--check"]) == names.ExitCode.BAD_INPUT
+    assert program.main(["--config", str(path), "--check"]) == enums.ExitCode.BAD_INPUT
 
 
 def test_check_of_a_good_config_starts_nothing(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "role.json"
     path.write_text(config_of().model_dump_json())
-    assert program.main(["--config", str(path), "--check"]) == names.ExitCode.OK
+    assert program.main(["--config", str(path), "--check"]) == enums.ExitCode.OK
 
 
 def test_ranks_on_a_cpu_are_told_so_and_how_many_threads_they_have() -> None:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_testing.clock import FakeClock
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.trainer import learner, metering
 
-Stat = names.StepStat
+Stat = enums.StepStat
 JOB = {"rljob_namespace": "default", "rljob": "job"}
 TOKENS = {Stat.TOKENS_TRAINED: 12.0}
 
@@ -15,7 +15,7 @@ TOKENS = {Stat.TOKENS_TRAINED: 12.0}
 @pytest.fixture
 def registry() -> metrics_module.Metrics:
     return metrics_module.Metrics(
-        role=names.Role.TRAINER, job=roles.JobIdentity(name="job", namespace="default", uid="u")
+        role=enums.Role.TRAINER, job=process_config.JobIdentity(name="job", namespace="default", uid="u")
     )
 
 

@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pytest
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_testing.clock import FakeClock
 from rljob_testing.trainer_makers import make_header
 from rljob_workers.trainer import learner
 from rljob_workers.trainer import loop as train
 
-Stat = names.StepStat
+Stat = enums.StepStat
 Answer = tuple[types.BatchHeader, list[types.MicroBatch]]
 
 
@@ -29,9 +29,9 @@ class Script:
     def fetch(self, step: int) -> Answer:
         self.clock.tick(2.0)
         if step == self._stop_at:
-            return types.BatchHeader(kind=names.BatchKind.STOP, step=step), []
+            return types.BatchHeader(kind=enums.BatchKind.STOP, step=step), []
         if step > self._last:
-            return types.BatchHeader(kind=names.BatchKind.FINISHED, step=step), []
+            return types.BatchHeader(kind=enums.BatchKind.FINISHED, step=step), []
         self.events.append(f"fetch {step}")
         return make_header(step=step, minibatches=[types.Minibatch(num_tokens=1, num_rows=1)]), []
 
@@ -93,7 +93,7 @@ class Script:
 
 def run(
     script: Script, *, publish_every: int = 1, checkpoint_every: int = 0, completed: int = 0, reports: bool = True
-) -> names.ExitCode:
+) -> enums.ExitCode:
     loop = train.StepLoop(
         config=train.LoopConfig(publish_every=publish_every, checkpoint_every=checkpoint_every, export=True),
         source=script,
@@ -109,7 +109,7 @@ def run(
 
 def test_a_step_is_committed_before_its_version_exists_and_saved_after_it() -> None:
     script = Script(last=1)
-    assert run(script, checkpoint_every=1) is names.ExitCode.OK
+    assert run(script, checkpoint_every=1) is enums.ExitCode.OK
     assert script.events[:9] == [
         "fetch 1",
         "learn 1",
@@ -125,7 +125,7 @@ def test_a_step_is_committed_before_its_version_exists_and_saved_after_it() -> N
 
 def test_the_end_is_published_exported_and_committed_last() -> None:
     script = Script(last=1)
-    assert run(script) is names.ExitCode.OK
+    assert run(script) is enums.ExitCode.OK
     assert script.events[5:] == [
         "publish 1",
         "flush",
@@ -155,14 +155,14 @@ def test_a_last_step_between_publishes_is_published_at_the_end() -> None:
 
 def test_a_stop_saves_the_completed_step_and_says_that_the_run_can_go_on() -> None:
     script = Script(last=9, stop_at=3)
-    assert run(script) is names.ExitCode.STOPPED_ON_REQUEST
+    assert run(script) is enums.ExitCode.STOPPED_ON_REQUEST
     assert script.events[-5:] == ["flush", "save 2", "committed c2 after 7", "metered checkpoint", "prune"]
     assert "export" not in script.events
 
 
 def test_a_stop_right_after_a_checkpoint_or_before_the_first_step_writes_nothing() -> None:
     for script, completed in ((Script(last=9, stop_at=1), 0), (Script(last=9, stop_at=5), 4)):
-        assert run(script, completed=completed) is names.ExitCode.STOPPED_ON_REQUEST
+        assert run(script, completed=completed) is enums.ExitCode.STOPPED_ON_REQUEST
         assert script.events == ["flush"]
 
 
@@ -213,7 +213,7 @@ def test_the_first_failure_ends_the_loop() -> None:
 
 def test_training_goes_on_after_a_checkpoint_that_could_not_be_written_and_the_next_one_is_tried() -> None:
     script = Script(last=4, full_at=[2])
-    assert run(script, checkpoint_every=2) is names.ExitCode.OK
+    assert run(script, checkpoint_every=2) is enums.ExitCode.OK
     saves = [event for event in script.events if event.startswith(("save", "metered", "committed"))]
     assert saves[:4] == ["save 2", "metered failure", "save 4", "committed c4 after 7"]
     assert "prune" not in script.events[: script.events.index("save 4")], "the checkpoint before is the only one"
@@ -229,7 +229,7 @@ def test_a_third_checkpoint_in_a_row_that_cannot_be_written_ends_the_process() -
 
 def test_a_checkpoint_that_succeeds_forgives_the_failures_before_it() -> None:
     script = Script(last=7, full_at=[1, 2, 4, 5])
-    assert run(script, checkpoint_every=1) is names.ExitCode.OK
+    assert run(script, checkpoint_every=1) is enums.ExitCode.OK
     assert script.events.count("metered failure") == 4
 
 

@@ -7,24 +7,24 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_workers.runtime import metrics
 from rljob_workers.verifier import service
 from rljob_workers.verifier.sandbox.confinement import profile
 from rljob_workers.verifier.sandbox.processes import spawn, warm
 
-JOB = roles.JobIdentity(name="job", namespace="tests", uid="uid")
+JOB = process_config.JobIdentity(name="job", namespace="tests", uid="uid")
 
 
 @pytest.fixture(scope="session")
-def make_config() -> Callable[..., roles.VerifierConfig]:
+def make_config() -> Callable[..., process_config.VerifierConfig]:
     def build(
-        *rewards: roles.GraderConfig, cpu_limit_s: float = 10.0, wall_limit_s: float = 0.0, **changes: object
-    ) -> roles.VerifierConfig:
+        *rewards: process_config.GraderConfig, cpu_limit_s: float = 10.0, wall_limit_s: float = 0.0, **changes: object
+    ) -> process_config.VerifierConfig:
         limits = {"cpu_limit_s": cpu_limit_s, "wall_limit_s": wall_limit_s or 3 * cpu_limit_s}
         fields: dict[str, object] = {
             "job": JOB,
-            "role": names.Role.VERIFIER,
+            "role": enums.Role.VERIFIER,
             "pod": "verifier-0",
             "health_host": "127.0.0.1",
             "health_port": 0,
@@ -34,7 +34,7 @@ def make_config() -> Callable[..., roles.VerifierConfig]:
             "rewards": [reward.model_copy(update=limits) for reward in rewards],
             "num_slots": 2,
         }
-        return roles.VerifierConfig.model_validate({**fields, **changes})
+        return process_config.VerifierConfig.model_validate({**fields, **changes})
 
     return build
 
@@ -63,7 +63,7 @@ def make_item() -> Callable[..., types.VerifyItem]:
 
 @pytest.fixture
 def verifier_metrics() -> metrics.Metrics:
-    return metrics.Metrics(role=names.Role.VERIFIER, job=JOB)
+    return metrics.Metrics(role=enums.Role.VERIFIER, job=JOB)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def obedient(monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture(scope="session")
 def running() -> Callable[..., contextlib.AbstractAsyncContextManager[service.Service]]:
     @contextlib.asynccontextmanager
-    async def run(config: roles.VerifierConfig, *extra: str) -> AsyncIterator[service.Service]:
+    async def run(config: process_config.VerifierConfig, *extra: str) -> AsyncIterator[service.Service]:
         verifier = service.Service(config, extra=extra)
         try:
             await verifier.start()

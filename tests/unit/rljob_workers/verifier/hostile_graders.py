@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_workers.verifier.graders import base
 from rljob_workers.verifier.sandbox.processes import confine
 
@@ -14,7 +14,7 @@ class Obedient(base.SingleTimeLimit):
 
     needs_worker = True
 
-    def __init__(self, config: roles.GraderConfig) -> None:
+    def __init__(self, config: process_config.GraderConfig) -> None:
         self._config = config
 
     def check(self, columns: Mapping[str, object]) -> None:
@@ -92,4 +92,4 @@ class Obedient(base.SingleTimeLimit):
         return base.passed(str(os.getpid()))
 
     def _surrogate(self, argument: str) -> base.Grade:
-        return base.failed(names.VerdictReason.WRONG, extracted=argument)
+        return base.failed(enums.VerdictReason.WRONG, extracted=argument)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import roles, types
+from rljob_api import process_config, types
 from rljob_testing import grader_rows
 from rljob_workers.verifier import service
 
@@ -42,7 +42,7 @@ def by_example(name: str) -> dict[Example, list[grader_rows.Case]]:
 @pytest.mark.parametrize("name", sorted({family(case) for case in CASES}))
 async def test_example_has_its_verdicts_in_any_order_and_batch_size(
     name: str,
-    make_config: Callable[..., roles.VerifierConfig],
+    make_config: Callable[..., process_config.VerifierConfig],
     running: Callable[..., contextlib.AbstractAsyncContextManager[service.Service]],
 ) -> None:
     examples = list(by_example(name).values())

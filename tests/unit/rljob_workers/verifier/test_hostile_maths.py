@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 
-from rljob_api import names, roles, types
+from rljob_api import enums, process_config, types
 from rljob_workers.verifier import grading, service
 
-R = names.VerdictReason
+R = enums.VerdictReason
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HOSTILE = {
@@ -33,10 +33,10 @@ CASES = [(name, text) for name, texts in HOSTILE.items() for text in texts]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def graded(
-    make_config: Callable[..., roles.VerifierConfig],
+    make_config: Callable[..., process_config.VerifierConfig],
     running: Callable[..., contextlib.AbstractAsyncContextManager[service.Service]],
 ) -> AsyncIterator[grading.Grading]:
-    config = make_config(roles.GraderConfig(name="r", type="math"), cpu_limit_s=2.0, wall_limit_s=60.0)
+    config = make_config(process_config.GraderConfig(name="r", type="math"), cpu_limit_s=2.0, wall_limit_s=60.0)
     async with running(config) as verifier:
         yield verifier.grading
 
@@ -109,12 +109,12 @@ async def test_hostile_items_do_not_delay_the_honest_ones_among_them(graded: gra
 
 @pytest.mark.covers("sandbox A-62", "security")
 async def test_expression_that_passes_the_screen_and_is_hard_uses_up_its_own_limit_only(
-    make_config: Callable[..., roles.VerifierConfig],
+    make_config: Callable[..., process_config.VerifierConfig],
     running: Callable[..., contextlib.AbstractAsyncContextManager[service.Service]],
 ) -> None:
     hard = r"\frac{(x+y+z)^{90}-(x+y)^{90}}{z+%d}"
     # `math` decides it by residues at once; mode compat simplifies as the original does.
-    reward = roles.GraderConfig(name="r", type="areal-math", mode="compat")
+    reward = process_config.GraderConfig(name="r", type="areal-math", mode="compat")
     config = make_config(reward, cpu_limit_s=0.5, wall_limit_s=60.0, num_slots=1)
     async with running(config) as verifier:
         item = types.VerifyItem(
@@ -122,7 +122,7 @@ async def test_expression_that_passes_the_screen_and_is_hard_uses_up_its_own_lim
         )
         (verdict,) = await verifier.grading.verify([item])
         assert (verdict.reward, verdict.reason) == (0.0, R.TIMEOUT)
-        assert verdict.outcome is names.VerifyOutcome.TIMEOUT_CPU
+        assert verdict.outcome is enums.VerifyOutcome.TIMEOUT_CPU
         labels = {"rljob_namespace": config.job.namespace, "rljob": config.job.name}
         factor = verifier.metrics.registry.get_sample_value("rljob_verifier_calibration_ratio", labels)
         assert factor is not None

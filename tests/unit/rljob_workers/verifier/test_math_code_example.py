@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from rljob_api import resolve, types
-from rljob_api.load import load_manifest
+from rljob_api.validation.load import load_manifest
 from rljob_testing import examples
 from rljob_workers.data import records
 from rljob_workers.verifier import check, rubric, service

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 from rljob_workers.verifier import rubric
 
 REWARDS = (
-    roles.GraderConfig(name="right", type="areal-math", tasks=("math", "stem")),
-    roles.GraderConfig(name="short", type="mine:short"),
-    roles.GraderConfig(name="passes", type="areal-code", tasks=("code",)),
+    process_config.GraderConfig(name="right", type="areal-math", tasks=("math", "stem")),
+    process_config.GraderConfig(name="short", type="mine:short"),
+    process_config.GraderConfig(name="passes", type="areal-code", tasks=("code",)),
 )
 TESTS = '{"inputs": ["1"], "outputs": ["1"]}'
 

@@ -18,18 +18,19 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from rljob_api import codec, errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_api.manifest.base import Decimal
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import verify_pb2, verify_pb2_grpc
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import health
 from rljob_workers.verifier import service
 
-R = names.VerdictReason
-MakeConfig = Callable[..., roles.VerifierConfig]
+R = enums.VerdictReason
+MakeConfig = Callable[..., process_config.VerifierConfig]
 Running = Callable[..., contextlib.AbstractAsyncContextManager[service.Service]]
-MATH = roles.GraderConfig(name="maths", type="math", weight=Decimal(2.0))
-EXACT = roles.GraderConfig(name="text", type="exact", weight=Decimal(0.5))
+MATH = process_config.GraderConfig(name="maths", type="math", weight=Decimal(2.0))
+EXACT = process_config.GraderConfig(name="text", type="exact", weight=Decimal(0.5))
 
 
 class Client:
@@ -145,7 +146,7 @@ async def test_many_callers_at_once_get_their_own_verdicts(
 
 
 @contextlib.contextmanager
-def program(config: roles.VerifierConfig, folder: pathlib.Path) -> Iterator["subprocess.Popen[str]"]:
+def program(config: process_config.VerifierConfig, folder: pathlib.Path) -> Iterator["subprocess.Popen[str]"]:
     path = folder / "role.json"
     path.write_text(config.model_dump_json(), encoding="utf-8")
     environment = {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
@@ -183,14 +184,14 @@ async def test_program_serves_until_it_is_told_to_stop(
         headers = {health.STOP_HEADER: health.stop_token(health.stop_token_file(config))}
         asked = urllib.request.Request(f"{url}/stop", method="POST", headers=headers)
         assert urllib.request.urlopen(asked).status == 202
-        assert process.wait(60) == names.ExitCode.OK
+        assert process.wait(60) == enums.ExitCode.OK
 
 
 def test_program_ends_in_order_on_sigterm(make_config: MakeConfig, tmp_path: pathlib.Path) -> None:
     with program(make_config(EXACT), tmp_path) as process:
         served_ports(process)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == names.ExitCode.OK
+        assert process.wait(60) == enums.ExitCode.OK
 
 
 @pytest.mark.covers("security")
@@ -199,14 +200,14 @@ def test_program_ends_in_order_on_sigterm(make_config: MakeConfig, tmp_path: pat
     [
         (
             {"rewards": [{"name": "r", "type": "maths"}]},
-            names.ExitCode.CONFIGURATION,
+            enums.ExitCode.CONFIGURATION,
             "unknown type 'maths'; expected one of ",
         ),
-        ({"execution": {"isolation": "none"}}, names.ExitCode.ISOLATION_REFUSED, "allowUnsafe"),
+        ({"execution": {"isolation": "none"}}, enums.ExitCode.ISOLATION_REFUSED, "allowUnsafe"),
     ],
 )
 def test_program_refuses_what_it_cannot_serve(
-    make_config: MakeConfig, tmp_path: pathlib.Path, changes: dict[str, object], code: names.ExitCode, message: str
+    make_config: MakeConfig, tmp_path: pathlib.Path, changes: dict[str, object], code: enums.ExitCode, message: str
 ) -> None:
     with program(make_config(EXACT, **changes), tmp_path) as process:
         assert process.stdout is not None

@@ -9,8 +9,8 @@ import blake3
 import pytest
 
 from rljob_api import errors, resolve, types
-from rljob_api.load import load_manifest
 from rljob_api.manifest.trainer import WeightTransport
+from rljob_api.validation.load import load_manifest
 from rljob_testing import examples
 from rljob_workers.coordinator.weights import store
 from rljob_workers.weights.backends import base, file_store

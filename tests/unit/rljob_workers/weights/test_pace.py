@@ -8,7 +8,7 @@ import blake3
 import grpc
 import pytest
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_api.wire.v1 import weights_pb2
 from rljob_testing.clock import FakeClock
 from rljob_workers.runtime import retry, stall
@@ -17,7 +17,7 @@ from rljob_workers.weights.backends import grpc_store
 
 # 70 billion parameters in bfloat16, and the built-in model.
 HUGE, SMALL = 140_000_000_000, 269_030_016
-DATA = bytes(range(256)) * (5 * names.CHUNK_BYTES // 256)
+DATA = bytes(range(256)) * (5 * enums.CHUNK_BYTES // 256)
 ARTIFACT = types.Artifact(artifact_id=blake3.blake3(DATA).hexdigest(), encoding="raw", num_bytes=len(DATA))
 
 

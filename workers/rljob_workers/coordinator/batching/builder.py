@@ -15,7 +15,8 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping
 
-from rljob_api import codec, errors, roles
+from rljob_api import errors, process_config
+from rljob_api.wire import codec
 from rljob_workers.coordinator import context
 from rljob_workers.coordinator.batching import packing, samples
 from rljob_workers.coordinator.ledger import checkpoints, database, groups, steps
@@ -41,7 +42,7 @@ class Built:
     packed: packing.Packed
 
 
-def build(choice: steps.Choice, config: roles.CoordinatorConfig) -> Built:
+def build(choice: steps.Choice, config: process_config.CoordinatorConfig) -> Built:
     """Return the batch of a choice with payloads. Pure."""
     spec, algorithm, sampling = config.spec, config.spec.algorithm, config.sampling
     assembled = samples.assemble(choice, algorithm)

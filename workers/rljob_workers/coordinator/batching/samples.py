@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rljob_api import codec, types
+from rljob_api import types
 from rljob_api.manifest.algorithm import AlgorithmSpec
+from rljob_api.wire import codec
 from rljob_workers.coordinator.batching import advantage, blocks, shaping
 from rljob_workers.coordinator.ledger import steps
 from rljob_workers.coordinator.policy import submission

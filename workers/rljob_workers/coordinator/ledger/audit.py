@@ -19,12 +19,13 @@ import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
-from rljob_api import codec, names, types
+from rljob_api import enums, types
+from rljob_api.wire import codec
 from rljob_workers.coordinator.ledger import groups, retention
 from rljob_workers.coordinator.ledger.database import Database
 from rljob_workers.coordinator.policy import prompts
 
-_STATES_OF_ACCEPTED = (names.GroupState.SUBMITTED, names.GroupState.PACKED, names.GroupState.TRAINED)
+_STATES_OF_ACCEPTED = (enums.GroupState.SUBMITTED, enums.GroupState.PACKED, enums.GroupState.TRAINED)
 
 
 def audit(database: Database, *, max_off_policy_steps: int) -> list[str]:
@@ -61,13 +62,13 @@ def _accepted_once(database: Database) -> Iterator[str]:
     accepted = database.all(
         "SELECT a.group_id, a.attempt, g.state, g.attempt AS now, g.step, g.drop_reason FROM answers a"
         " LEFT JOIN groups g ON g.group_id = a.group_id WHERE a.outcome = ?",
-        names.TrajectoryOutcome.ACCEPTED,
+        enums.TrajectoryOutcome.ACCEPTED,
     )
     for row in accepted:
         name = f"group {row['group_id']}, accepted at attempt {row['attempt']},"
         if row["state"] is None:
             yield f"{name} is not in the ledger"
-        elif row["state"] == names.GroupState.DROPPED:
+        elif row["state"] == enums.GroupState.DROPPED:
             if not row["drop_reason"]:
                 yield f"{name} was dropped without a reason"
         elif row["state"] not in _STATES_OF_ACCEPTED or row["now"] != row["attempt"]:
@@ -82,7 +83,7 @@ def _accepted_once(database: Database) -> Iterator[str]:
             yield f"group {row['group_id']} counts although no submission of it was accepted"
     pruned = list(retention.everything(database))
     for member in pruned:
-        if member.fate == names.GroupState.TRAINED and not member.accepted:
+        if member.fate == enums.GroupState.TRAINED and not member.accepted:
             yield f"group {member.group_id} was trained although no submission of it was accepted"
     counted = database.one("SELECT value FROM counters WHERE name = 'groups:accepted'")
     total = len(accepted) + sum(member.accepted for member in pruned)
@@ -101,12 +102,12 @@ def _steps(database: Database) -> Iterator[str]:
         yield "a trained step follows one that is not trained"
     for step in steps:
         groups = database.all("SELECT * FROM groups WHERE step = ? ORDER BY step_position", step["step"])
-        first = sum(member.fate == names.GroupState.TRAINED for member in retention.of_step(database, step["step"]))
+        first = sum(member.fate == enums.GroupState.TRAINED for member in retention.of_step(database, step["step"]))
         places = [row["step_position"] for row in groups]
         if places != list(range(first, first + len(groups))) or first + len(groups) != step["num_groups"]:
             yield f"step {step['step']} holds {first + len(groups)} groups, {step['num_groups']} were packed"
         for group in groups:
-            if group["state"] != step["state"] or group["kind"] != names.GroupKind.TRAIN:
+            if group["state"] != step["state"] or group["kind"] != enums.GroupKind.TRAIN:
                 where = f"in {step['state']} step {step['step']}"
                 yield f"group {group['group_id']} {where} is {group['kind']}, {group['state']}"
     recorded = set(numbers)
@@ -124,7 +125,7 @@ def _ages(database: Database, bound: int) -> Iterator[str]:
     trained += [
         (member.group_id, member.step, member.min_step)
         for member in retention.everything(database)
-        if member.fate == names.GroupState.TRAINED
+        if member.fate == enums.GroupState.TRAINED
     ]
     for group_id, step, min_step in trained:
         age = step - 1 - min_step
@@ -144,7 +145,7 @@ def _payloads(database: Database) -> Iterator[str]:
         members = {member.sample_index for member in group.trajectories}
         if len(group.trajectories) != row["num_rows"]:
             yield f"{name} has {len(group.trajectories)} rows, {row['num_rows']} were recorded"
-        if any(member.verdict.reason is names.VerdictReason.INFRA_FAILURE for member in group.trajectories):
+        if any(member.verdict.reason is enums.VerdictReason.INFRA_FAILURE for member in group.trajectories):
             yield f"{name} holds an infrastructure failure as a scored row"
         if members & {failure.sample_index for failure in group.failures}:
             yield f"{name} has a member that is both scored and failed"
@@ -209,7 +210,7 @@ def _leases(database: Database) -> Iterator[str]:
         "SELECT g.group_id, g.state, COUNT(l.lease_id) AS n FROM groups g"
         " LEFT JOIN leases l ON l.group_id = g.group_id AND l.state = 'open' GROUP BY g.group_id"
     ):
-        if row["n"] != (1 if row["state"] == names.GroupState.LEASED else 0):
+        if row["n"] != (1 if row["state"] == enums.GroupState.LEASED else 0):
             yield f"group {row['group_id']} is {row['state']} and has {row['n']} open leases"
     sql = "SELECT lease_id, floor_step, granted_step FROM leases WHERE granted_step < floor_step"
     for row in database.all(sql):

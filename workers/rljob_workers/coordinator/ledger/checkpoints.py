@@ -1,6 +1,6 @@
 """Checkpoints, what they let go, and going back to one: a trainer attempt begins where its checkpoint is."""
 
-from rljob_api import conditions, errors, names
+from rljob_api import conditions, enums, errors
 from rljob_workers.coordinator.ledger import groups, retention, sessions, steps
 from rljob_workers.coordinator.ledger.database import Ledger
 from rljob_workers.coordinator.ledger.steps import PACKED, TRAINED
@@ -12,7 +12,7 @@ def commit_checkpoint(
 ) -> bool:
     """Record a durable checkpoint and prune what no rewind to it can need. True if it was already recorded."""
     with ledger.db.transaction():
-        sessions.check_session(ledger, token, names.Role.TRAINER)
+        sessions.check_session(ledger, token, enums.Role.TRAINER)
         row = ledger.db.one("SELECT final FROM checkpoints WHERE step = ? AND uri = ?", step, uri)
         if row is not None and bool(row["final"]) >= final:
             return True
@@ -61,7 +61,7 @@ def begin_attempt(ledger: Ledger, *, attempt: int, rank: int, resume_step: int, 
         rewind(ledger, resume_step=resume_step, now=now)
     if committed or attempt > 1:
         ledger.note(
-            {"kind": "restart", "at": now, "role": names.Role.TRAINER, "attempt": attempt, "step": committed,
+            {"kind": "restart", "at": now, "role": enums.Role.TRAINER, "attempt": attempt, "step": committed,
              "resume_step": resume_step}
         )  # fmt: skip
 
@@ -121,15 +121,15 @@ def _remove_steps(ledger: Ledger, resume_step: int, *, now: float) -> None:
     for group in packed:
         ledger.db.change("DELETE FROM payloads WHERE group_id = ?", group["group_id"])
         ledger.db.change("UPDATE groups SET step = NULL, step_position = NULL WHERE group_id = ?", group["group_id"])
-        groups.drop(ledger, group, names.DropReason.REWOUND, requeue=submission.Requeue.HEAD, now=now)
+        groups.drop(ledger, group, enums.DropReason.REWOUND, requeue=submission.Requeue.HEAD, now=now)
     undone = retention.undo_steps(ledger.db, resume_step)
-    ledger.count(f"dropped:{names.DropReason.REWOUND}", len(undone))
+    ledger.count(f"dropped:{enums.DropReason.REWOUND}", len(undone))
     for member in undone:
         previous = {
             "group_id": member.group_id, "attempt": member.attempt, "infra_attempts": 0, "data_attempts": 0
         }  # fmt: skip
         groups.open_group(ledger,
-            member.ref, kind=names.GroupKind.TRAIN, now=now, head=True, previous=previous,
+            member.ref, kind=enums.GroupKind.TRAIN, now=now, head=True, previous=previous,
             group_size=member.group_size,
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, cast
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_api.manifest.job import JobSpec
 from rljob_workers.coordinator.policy import prompts
 
@@ -140,7 +140,7 @@ class Ledger:
     `LedgerThread` is its asyncio face.
     """
 
-    def __init__(self, path: pathlib.Path, config: roles.CoordinatorConfig, *, now: float) -> None:
+    def __init__(self, path: pathlib.Path, config: process_config.CoordinatorConfig, *, now: float) -> None:
         """Open or create the ledger at `path`. Raises LedgerError for another schema."""
         self.db, self.config = Database(path), config
         # Prompts that were found unusable: the records may be others at the next start.
@@ -152,7 +152,7 @@ class Ledger:
             self.db.change(
                 "INSERT OR IGNORE INTO versions (version, step, attempt, state, state_hash, artifact, created_at)"
                 " VALUES (0, 0, 0, ?, '', '', ?)",
-                names.VersionState.PUBLISHED, now,
+                enums.VersionState.PUBLISHED, now,
             )  # fmt: skip
             if self.meta("created_at") is None:
                 self.set_meta("created_at", repr(now))

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_workers.coordinator.ledger import groups
 from rljob_workers.coordinator.ledger.database import Database, Ledger, Row
 from rljob_workers.coordinator.policy import prompts
@@ -37,7 +37,7 @@ def items_of(database: Database, step: int) -> list[Item]:
         "SELECT g.source, g.prompt_index, g.prompt_id, p.data FROM groups g"
         " LEFT JOIN payloads p ON p.group_id = g.group_id AND g.state = ? WHERE g.eval_step = ?"
         " AND COALESCE(g.drop_reason, '') NOT IN (?, ?) ORDER BY ABS(g.queue_key)",
-        groups.SUBMITTED, step, *names.LEFT_OUT,
+        groups.SUBMITTED, step, *enums.LEFT_OUT,
     )  # fmt: skip
     return [
         Item(
@@ -139,7 +139,7 @@ def finish_evaluation(
         )
         ledger.db.change(
             "UPDATE groups SET state = ?, closed_at = ? WHERE eval_step = ? AND state = ?",
-            names.GroupState.TRAINED, now, step, groups.SUBMITTED,
+            enums.GroupState.TRAINED, now, step, groups.SUBMITTED,
         )  # fmt: skip
         ledger.count("evaluations")
         return True

@@ -20,7 +20,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
-from rljob_api import codec, errors, names
+from rljob_api import enums, errors
+from rljob_api.wire import codec
 from rljob_workers.coordinator.ledger import retention
 from rljob_workers.coordinator.ledger.database import Database, Row
 
@@ -48,10 +49,10 @@ class Reader:
         """Yield the facts of the groups that a step of the surviving history trained, then of those that scored it."""
         sql = f"SELECT {_COLUMNS} FROM groups WHERE step = ? OR eval_step = ? ORDER BY step IS NULL, step_position"
         old = list(retention.of_step(self._database, step))
-        yield from (_old_facts(member) for member in old if member.fate == names.GroupState.TRAINED)
+        yield from (_old_facts(member) for member in old if member.fate == enums.GroupState.TRAINED)
         for row in self._database.all(sql, step, step):
             yield self._facts(row)
-        yield from (_old_facts(member) for member in old if member.fate != names.GroupState.TRAINED)
+        yield from (_old_facts(member) for member in old if member.fate != enums.GroupState.TRAINED)
 
     def _facts(self, row: Row) -> dict[str, object]:
         step = row["step"]
@@ -61,7 +62,7 @@ class Reader:
             "known": True,
             "state": row["state"],
             "attempt": row["attempt"],
-            "step": row["eval_step"] if row["kind"] == names.GroupKind.EVALUATION else step,
+            "step": row["eval_step"] if row["kind"] == enums.GroupKind.EVALUATION else step,
             "age": None if step is None or row["min_step"] is None else step - 1 - row["min_step"],
             "drop_reason": row["drop_reason"] or "",
             "source": row["source"],
@@ -93,15 +94,15 @@ class Reader:
 
 def _old_facts(member: retention.Member) -> dict[str, object]:
     """Return the facts of a pruned group, whose batch is gone."""
-    ended = member.fate in (names.GroupState.TRAINED, retention.EVALUATED)
+    ended = member.fate in (enums.GroupState.TRAINED, retention.EVALUATED)
     return {
         "group": member.group_id,
         "known": True,
-        "state": names.GroupState.TRAINED if ended else names.GroupState.DROPPED,
+        "state": enums.GroupState.TRAINED if ended else enums.GroupState.DROPPED,
         "attempt": member.attempt,
         "step": member.step,
         "age": member.step - 1 - member.min_step
-        if member.fate == names.GroupState.TRAINED and member.step is not None and member.min_step is not None
+        if member.fate == enums.GroupState.TRAINED and member.step is not None and member.min_step is not None
         else None,
         "drop_reason": "" if ended else member.fate,
         "source": member.ref.source,
@@ -136,8 +137,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             file.close()
     except (sqlite3.Error, errors.RLJobError) as error:
         sys.stderr.write(f"error: the ledger {path} cannot be read: {error}\n")
-        return int(names.ExitCode.FAILED)
-    return int(names.ExitCode.OK)
+        return int(enums.ExitCode.FAILED)
+    return int(enums.ExitCode.OK)
 
 
 if __name__ == "__main__":

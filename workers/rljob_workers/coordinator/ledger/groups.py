@@ -5,14 +5,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rljob_api import names, roles, types
+from rljob_api import enums, process_config, types
 from rljob_api.manifest.data import CurriculumSpec
 from rljob_workers.coordinator.ledger.database import Ledger, Row
 from rljob_workers.coordinator.policy import curriculum, prompts, staleness, submission
 
-TRAIN, EVALUATION = names.GroupKind.TRAIN, names.GroupKind.EVALUATION
-QUEUED, LEASED = names.GroupState.QUEUED, names.GroupState.LEASED
-SUBMITTED, DROPPED = names.GroupState.SUBMITTED, names.GroupState.DROPPED
+TRAIN, EVALUATION = enums.GroupKind.TRAIN, enums.GroupKind.EVALUATION
+QUEUED, LEASED = enums.GroupState.QUEUED, enums.GroupState.LEASED
+SUBMITTED, DROPPED = enums.GroupState.SUBMITTED, enums.GroupState.DROPPED
 Take = Callable[[prompts.Cursor, int], tuple[list[prompts.PromptRef], prompts.Cursor]]
 
 
@@ -97,7 +97,7 @@ def announced_end(ledger: Ledger) -> int | None:
     return None if text is None else int(text)
 
 
-def take_over(ledger: Ledger, config: roles.CoordinatorConfig, *, now: float) -> None:
+def take_over(ledger: Ledger, config: process_config.CoordinatorConfig, *, now: float) -> None:
     """Let `config` hold from now on, and drop what it leaves no room for (docs/design/algorithms.md#s-2, eta).
 
     The largest bound that ever held is kept: the audit must not blame what came before a lower one.
@@ -189,7 +189,7 @@ def open_group(
     ledger: Ledger,
     ref: prompts.PromptRef,
     *,
-    kind: names.GroupKind,
+    kind: enums.GroupKind,
     now: float,
     head: bool = False,
     group_size: int = 0,
@@ -233,7 +233,7 @@ def facts(ledger: Ledger, group: Row, versions: Iterable[int] = ()) -> submissio
     if group["kind"] == EVALUATION:
         pinned = ledger.number("SELECT version AS n FROM evaluations WHERE step = ?", group["eval_step"])
     return submission.Facts(
-        kind=names.GroupKind(group["kind"]),
+        kind=enums.GroupKind(group["kind"]),
         group_size=group["group_size"],
         infra_attempts=group["infra_attempts"],
         data_attempts=group["data_attempts"],
@@ -256,7 +256,7 @@ def carry_out(ledger: Ledger, judgement: submission.Decision, group: Row, *, now
         assert changed == 1, "only a leased group gets another attempt"
 
 
-def drop(ledger: Ledger, group: Row, reason: names.DropReason, *, requeue: submission.Requeue, now: float) -> None:
+def drop(ledger: Ledger, group: Row, reason: enums.DropReason, *, requeue: submission.Requeue, now: float) -> None:
     """End a group with a reason; its prompt is opened again where `requeue` says so."""
     ledger.db.change(
         "UPDATE groups SET state = ?, drop_reason = ?, drop_step = ?, closed_at = ? WHERE group_id = ? AND"
@@ -264,7 +264,7 @@ def drop(ledger: Ledger, group: Row, reason: names.DropReason, *, requeue: submi
         DROPPED, reason, recorded(ledger) + 1, now, group["group_id"], group["state"],
     )  # fmt: skip
     ledger.count(f"dropped:{reason}")
-    if reason in names.LEFT_OUT and group["kind"] == TRAIN:
+    if reason in enums.LEFT_OUT and group["kind"] == TRAIN:
         ledger.unusable.add((group["source"], group["prompt_index"]))
     if requeue in (submission.Requeue.HEAD, submission.Requeue.TAIL):
         head = requeue is submission.Requeue.HEAD
@@ -285,7 +285,7 @@ def drop_stale(ledger: Ledger, *, now: float) -> int:
             " ORDER BY lease_order DESC",
             oldest, oldest,
         )  # fmt: skip
-        return _withdraw(ledger, rows, names.DropReason.STALE, now=now)
+        return _withdraw(ledger, rows, enums.DropReason.STALE, now=now)
 
 
 def drop_undone(ledger: Ledger, *, now: float) -> int:
@@ -297,10 +297,10 @@ def drop_undone(ledger: Ledger, *, now: float) -> int:
         " ORDER BY lease_order DESC",
         newest, newest,
     )  # fmt: skip
-    return _withdraw(ledger, rows, names.DropReason.REWOUND, now=now)
+    return _withdraw(ledger, rows, enums.DropReason.REWOUND, now=now)
 
 
-def _withdraw(ledger: Ledger, rows: Sequence[Row], reason: names.DropReason, *, now: float) -> int:
+def _withdraw(ledger: Ledger, rows: Sequence[Row], reason: enums.DropReason, *, now: float) -> int:
     """Drop leased and submitted groups, newest lease first, so that the oldest prompt ends at the very head.
 
     The members of a leased group count as stale too: their rollout is asked to stop and submits nothing any more.

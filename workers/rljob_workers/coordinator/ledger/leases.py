@@ -4,7 +4,7 @@ import dataclasses
 import secrets
 from collections.abc import Sequence
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_workers.coordinator.ledger import groups, sessions
 from rljob_workers.coordinator.ledger.database import Ledger, Row
 from rljob_workers.coordinator.ledger.groups import LEASED, QUEUED, Take
@@ -17,7 +17,7 @@ class Lease:
 
     lease_id: types.LeaseId
     group_id: types.GroupId
-    kind: names.GroupKind
+    kind: enums.GroupKind
     attempt: int
     ref: prompts.PromptRef
     group_size: int
@@ -35,15 +35,15 @@ class _Grant:
 
 def lease(
     ledger: Ledger, *, token: str, capacity: int, serving_version: int, take: Take, now: float, evaluates: bool = True
-) -> tuple[list[Lease], names.WaitReason | None]:
+) -> tuple[list[Lease], enums.WaitReason | None]:
     """Grant up to `capacity` leases: evaluation first, where the rollout `evaluates`, then training. The reason
     says what is missing for more.
     """
     with ledger.db.transaction():
-        sessions.check_session(ledger, token, names.Role.ROLLOUT)
+        sessions.check_session(ledger, token, enums.Role.ROLLOUT)
         version = ledger.db.one("SELECT step FROM versions WHERE version = ?", serving_version)
         if version is None or serving_version < ledger.config.first_version:
-            return [], names.WaitReason.WEIGHTS
+            return [], enums.WaitReason.WEIGHTS
         grant = _Grant(token=token, version=serving_version, step=version["step"], now=now)
         leases = _lease_evaluation(ledger, grant, capacity) if evaluates else []
         reason = None
@@ -74,18 +74,18 @@ def _lease_evaluation(ledger: Ledger, grant: "_Grant", capacity: int) -> list[Le
 
 def _lease_one(
     ledger: Ledger, grant: "_Grant", take: Take, counts: groups.Counts
-) -> tuple[list[Lease], names.WaitReason | None, groups.Counts]:
+) -> tuple[list[Lease], enums.WaitReason | None, groups.Counts]:
     """Return the lease, or what is missing for it, and the counts behind it."""
     if groups.capacity(ledger, counts) <= 0:
-        return [], names.WaitReason.STALENESS, counts
+        return [], enums.WaitReason.STALENESS, counts
     floor = staleness.version_floor(ledger.spec, accepted=counts.accepted, running=counts.running)
     # Above `recorded`: weights of steps that were undone for good; no batch may take their tokens.
     if not floor <= grant.step <= counts.recorded:
-        return [], names.WaitReason.WEIGHTS, counts
+        return [], enums.WaitReason.WEIGHTS, counts
     if counts.queued == 0:
         filled = groups.fill(ledger, take, now=grant.now)
         if filled == 0:
-            return [], names.WaitReason.NO_PROMPTS, counts
+            return [], enums.WaitReason.NO_PROMPTS, counts
         counts = dataclasses.replace(counts, queued=filled)
     row = ledger.require(
         "SELECT * FROM groups WHERE kind = 'train' AND state = 'queued' ORDER BY queue_key LIMIT 1",
@@ -115,7 +115,7 @@ def _grant(ledger: Ledger, grant: "_Grant", row: Row, *, floor: int, target: int
     return Lease(
         lease_id=lease_id,
         group_id=types.GroupId(row["group_id"]),
-        kind=names.GroupKind(row["kind"]),
+        kind=enums.GroupKind(row["kind"]),
         attempt=row["attempt"],
         ref=groups.ref_of(row),
         group_size=row["group_size"],
@@ -133,7 +133,7 @@ def renew(ledger: Ledger, *, token: str, lease_ids: Sequence[str], now: float) -
     write.
     """
     with ledger.db.transaction():
-        sessions.check_session(ledger, token, names.Role.ROLLOUT)
+        sessions.check_session(ledger, token, enums.Role.ROLLOUT)
         rows = ledger.db.all("SELECT lease_id, deadline FROM leases WHERE session = ? AND state = 'open'", token)
         deadlines = {row["lease_id"]: row["deadline"] for row in rows}
         due = now + ledger.config.lease_s * 2 / 3
@@ -160,7 +160,7 @@ def expire(ledger: Ledger, *, now: float) -> int:
 def release(ledger: Ledger, *, token: str, lease_id: str, reason: str, now: float) -> bool:
     """Take a lease back from its worker; False if it was not open. A drain costs the prompt no attempt."""
     with ledger.db.transaction():
-        sessions.check_session(ledger, token, names.Role.ROLLOUT)
+        sessions.check_session(ledger, token, enums.Role.ROLLOUT)
         lease = ledger.db.one("SELECT session FROM leases WHERE lease_id = ? AND state = 'open'", lease_id)
         if lease is None or lease["session"] != token:
             return False
@@ -205,6 +205,6 @@ def lose(ledger: Ledger, lease_id: str, *, detail: str, state: str, now: float, 
         ledger.count("retries:infra")
     else:
         judgement = submission.Decision(
-            outcome=names.TrajectoryOutcome.INFRA_FAILURE, detail=detail, requeue=submission.Requeue.NEXT_ATTEMPT
+            outcome=enums.TrajectoryOutcome.INFRA_FAILURE, detail=detail, requeue=submission.Requeue.NEXT_ATTEMPT
         )
     groups.carry_out(ledger, judgement, group, now=now)

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Collection
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_workers.coordinator.ledger import evaluations, groups, sessions, steps, versions
 from rljob_workers.coordinator.ledger.database import Ledger, Row
 
@@ -107,7 +107,7 @@ def _depth(ledger: Ledger, counts: groups.Counts) -> dict[str, int]:
 
 
 def _filtered(ledger: Ledger, counts: groups.Counts) -> int:
-    reasons = (names.DropReason.ZERO_SPREAD, names.DropReason.TOO_LOW, names.DropReason.TOO_HIGH)
+    reasons = (enums.DropReason.ZERO_SPREAD, enums.DropReason.TOO_LOW, enums.DropReason.TOO_HIGH)
     return ledger.number(
         "SELECT COUNT(*) AS n FROM groups WHERE drop_step = ? AND drop_reason IN (?, ?, ?)",
         counts.recorded + 1, *reasons,

@@ -15,7 +15,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_workers.coordinator.ledger.database import Database, Ledger, Row
 from rljob_workers.coordinator.policy import prompts
 
@@ -243,7 +243,7 @@ def undo_steps(database: Database, resume_step: int) -> list[Member]:
     undone = [member for row in rows for member in members(row)]
     database.change(
         "UPDATE pruned SET fate = ?, step = NULL WHERE step > ? AND fate = 'trained'",
-        names.DropReason.REWOUND, resume_step,
+        enums.DropReason.REWOUND, resume_step,
     )  # fmt: skip
     return undone[::-1]
 

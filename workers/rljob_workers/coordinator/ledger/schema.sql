@@ -1,4 +1,4 @@
--- The coordinator's ledger. One writer; WAL. States are those of rljob_api.names.GroupState and VersionState.
+-- The coordinator's ledger. One writer; WAL. States are those of rljob_api.enums.GroupState and VersionState.
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 

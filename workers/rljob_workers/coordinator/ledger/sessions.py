@@ -5,7 +5,7 @@ counts.
 import secrets
 from collections.abc import Mapping
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_workers.coordinator.ledger.database import Ledger, Row
 
 _MOST_ATTEMPTS = 10
@@ -42,7 +42,7 @@ def agree_on_initial_state(ledger: Ledger, state_hash: str) -> None:
 
 
 def open_session(
-    ledger: Ledger, *, role: names.Role, pod: str, boot_id: str, attempt: int, rank: int, resume_step: int, now: float
+    ledger: Ledger, *, role: enums.Role, pod: str, boot_id: str, attempt: int, rank: int, resume_step: int, now: float
 ) -> tuple[types.SessionToken, list[str]]:
     """Open a session, fencing those it replaces. Returns its token and the replaced ones.
 
@@ -58,7 +58,7 @@ def open_session(
             raise errors.FencedError(f"process {boot_id} of {pod} was replaced by a newer one")
         return types.SessionToken(row["token"]), []
     newest = trainer_attempt(ledger)
-    if role is names.Role.TRAINER and newest is not None and attempt < newest:
+    if role is enums.Role.TRAINER and newest is not None and attempt < newest:
         raise errors.FencedError(f"trainer attempt {attempt} was replaced by attempt {newest}")
     replaced = _replaced(ledger, role=role, pod=pod, attempt=attempt, rank=rank)
     for token in replaced:
@@ -72,9 +72,9 @@ def open_session(
     return types.SessionToken(token), replaced
 
 
-def _replaced(ledger: Ledger, *, role: names.Role, pod: str, attempt: int, rank: int) -> list[str]:
+def _replaced(ledger: Ledger, *, role: enums.Role, pod: str, attempt: int, rank: int) -> list[str]:
     """A newer process in the same place replaces the older; a higher trainer attempt replaces all lower ones."""
-    if role is names.Role.TRAINER:
+    if role is enums.Role.TRAINER:
         rows = ledger.db.all(
             "SELECT token FROM sessions WHERE role = ? AND fenced_at IS NULL AND (attempt < ? OR rank = ?)",
             role, attempt, rank,
@@ -84,7 +84,7 @@ def _replaced(ledger: Ledger, *, role: names.Role, pod: str, attempt: int, rank:
     return [str(row["token"]) for row in rows]
 
 
-def check_session(ledger: Ledger, token: str, role: names.Role) -> Row:
+def check_session(ledger: Ledger, token: str, role: enums.Role) -> Row:
     """Return the open session. Raises FencedError if the token is unknown, of another role, or was replaced."""
     row = ledger.db.one("SELECT * FROM sessions WHERE token = ?", token)
     if row is None or row["role"] != role:

@@ -4,12 +4,12 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_workers.coordinator.ledger import groups, sessions
 from rljob_workers.coordinator.ledger.database import Database, Ledger, Row
 from rljob_workers.coordinator.policy import staleness
 
-PACKED, TRAINED = names.GroupState.PACKED, names.GroupState.TRAINED
+PACKED, TRAINED = enums.GroupState.PACKED, enums.GroupState.TRAINED
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,16 +215,16 @@ def decide(ledger: Ledger, *, token: str, step: int, rank: int, world_size: int,
     Raises FencedError for a replaced session, LedgerError for a step that was pruned or packed for another shape.
     """
     with ledger.db.transaction():
-        session = sessions.check_session(ledger, token, names.Role.TRAINER)
+        session = sessions.check_session(ledger, token, enums.Role.TRAINER)
         attempt = session["attempt"]
         if stop:
             request_stop(ledger, attempt=attempt)
         stop_at = stop_step(ledger, attempt)
         if stop_at is not None and step >= stop_at:
-            return types.BatchHeader(kind=names.BatchKind.STOP, step=step)
+            return types.BatchHeader(kind=enums.BatchKind.STOP, step=step)
         if step > groups.last_step(ledger):
             announce_end(ledger)
-            return types.BatchHeader(kind=names.BatchKind.FINISHED, step=step)
+            return types.BatchHeader(kind=enums.BatchKind.FINISHED, step=step)
         row = ledger.db.one("SELECT * FROM steps WHERE step = ?", step)
         if row is None:
             return _not_recorded(ledger, step)
@@ -247,7 +247,7 @@ def _not_recorded(ledger: Ledger, step: int) -> types.BatchHeader:
         raise errors.LedgerError(f"the batch of step {step} was pruned by a later checkpoint")
     committed = groups.committed(ledger)
     reason = "" if step == committed + 1 else f"step {committed + 1} to be committed"
-    return types.BatchHeader(kind=names.BatchKind.NOT_READY, step=step, wait_reason=reason)
+    return types.BatchHeader(kind=enums.BatchKind.NOT_READY, step=step, wait_reason=reason)
 
 
 def _hand_out(ledger: Ledger, row: Row, *, attempt: int, rank: int, world_size: int) -> types.BatchHeader:
@@ -258,7 +258,7 @@ def _hand_out(ledger: Ledger, row: Row, *, attempt: int, rank: int, world_size: 
         )
     if step > groups.committed(ledger) + 1:
         reason = f"step {groups.committed(ledger) + 1} to be committed"
-        return types.BatchHeader(kind=names.BatchKind.NOT_READY, step=step, wait_reason=reason)
+        return types.BatchHeader(kind=enums.BatchKind.NOT_READY, step=step, wait_reason=reason)
     if row["state"] == "trained" and _is_pruned(ledger, step):
         raise errors.LedgerError(f"the batch of step {step} was pruned by a later checkpoint")
     handed = ledger.db.change(
@@ -267,7 +267,7 @@ def _hand_out(ledger: Ledger, row: Row, *, attempt: int, rank: int, world_size: 
     ledger.count("batches_handed", handed)
     minibatches = [types.Minibatch(num_tokens=t, num_rows=r) for t, r in json.loads(row["minibatches"])]
     return types.BatchHeader(
-        kind=names.BatchKind.BATCH,
+        kind=enums.BatchKind.BATCH,
         step=step,
         trainer_version=step - 1,
         num_updates=len(minibatches),
@@ -319,7 +319,7 @@ def commit_step(
 ) -> bool:
     """Mark a step TRAINED; True if it was already. Raises LedgerError for a step that is not the next one."""
     with ledger.db.transaction():
-        session = sessions.check_session(ledger, token, names.Role.TRAINER)
+        session = sessions.check_session(ledger, token, enums.Role.TRAINER)
         row = ledger.require("SELECT * FROM steps WHERE step = ?", step, problem=f"step {step} has no batch")
         if row["state"] == "trained":
             return True
@@ -338,7 +338,7 @@ def commit_step(
         if ledger.meta("first_step_at") is None:
             ledger.set_meta("first_step_at", repr(now))
         # Counted at packing where the coordinator made the advantages.
-        ledger.count("zero_advantage_groups", int(stats.get(names.StepStat.ZERO_ADVANTAGE_GROUPS, 0)))
+        ledger.count("zero_advantage_groups", int(stats.get(enums.StepStat.ZERO_ADVANTAGE_GROUPS, 0)))
         _note_step(ledger, row, session["attempt"], stats, times=(started_at, finished_at, now))
         return False
 

@@ -4,7 +4,8 @@ answer.
 
 import statistics
 
-from rljob_api import codec, names, types
+from rljob_api import enums, types
+from rljob_api.wire import codec
 from rljob_workers.coordinator.ledger import groups, retention, sessions
 from rljob_workers.coordinator.ledger.database import Ledger, Row
 from rljob_workers.coordinator.policy import submission
@@ -23,7 +24,7 @@ def accept(
     `payload`: the group's message as it came, to be kept instead of encoding it again.
     """
     with ledger.db.transaction():
-        sessions.check_session(ledger, token, names.Role.ROLLOUT)
+        sessions.check_session(ledger, token, enums.Role.ROLLOUT)
         row = _leased(ledger, token, group)
         if row is None:
             # Who holds the lease has no answer yet; only others may ask again, or too late.
@@ -34,7 +35,7 @@ def accept(
                     ledger.count("trajectories:duplicate", len(group.trajectories))
                 return recorded
             judgement = submission.Decision(
-                outcome=names.TrajectoryOutcome.DUPLICATE, detail="its lease is no longer open"
+                outcome=enums.TrajectoryOutcome.DUPLICATE, detail="its lease is no longer open"
             )
         else:
             sampled = {version for member in group.trajectories for version in submission.sampling_versions(member)}
@@ -55,7 +56,7 @@ def _answer(ledger: Ledger, group_id: str, attempt: int) -> types.SubmitReply | 
     row = ledger.db.one("SELECT * FROM answers WHERE group_id = ? AND attempt = ?", group_id, attempt)
     if row is None:
         return _answer_of_old(ledger, group_id, attempt)
-    return types.SubmitReply(outcome=names.TrajectoryOutcome(row["outcome"]), detail=row["detail"], duplicate=True)
+    return types.SubmitReply(outcome=enums.TrajectoryOutcome(row["outcome"]), detail=row["detail"], duplicate=True)
 
 
 def _answer_of_old(ledger: Ledger, group_id: str, attempt: int) -> types.SubmitReply | None:
@@ -64,7 +65,7 @@ def _answer_of_old(ledger: Ledger, group_id: str, attempt: int) -> types.SubmitR
         return None
     old = retention.find(ledger.db, group_id)
     accepted = old is not None and old.accepted and old.attempt == attempt
-    outcome = names.TrajectoryOutcome.ACCEPTED if accepted else names.TrajectoryOutcome.DUPLICATE
+    outcome = enums.TrajectoryOutcome.ACCEPTED if accepted else enums.TrajectoryOutcome.DUPLICATE
     return types.SubmitReply(outcome=outcome, detail="its group was closed long ago", duplicate=True)
 
 
@@ -101,9 +102,9 @@ def _settle(
     ledger.count("retries:data", judgement.data)
     if judgement.ends_run:
         groups.end_run(ledger, _why(row, judgement.detail))
-    if judgement.outcome in (names.TrajectoryOutcome.ACCEPTED, names.TrajectoryOutcome.FILTERED):
+    if judgement.outcome in (enums.TrajectoryOutcome.ACCEPTED, enums.TrajectoryOutcome.FILTERED):
         _score(ledger, row, group)
-    if judgement.outcome in (names.TrajectoryOutcome.ACCEPTED, names.TrajectoryOutcome.RECORDED):
+    if judgement.outcome in (enums.TrajectoryOutcome.ACCEPTED, enums.TrajectoryOutcome.RECORDED):
         _submit(ledger, row, group, facts, payload=payload, now=now)
     else:
         groups.carry_out(ledger, judgement, row, now=now)
@@ -151,7 +152,7 @@ def _record(ledger: Ledger, group: types.PromptGroup, judgement: submission.Deci
         "trajectories:infra_failure": sum(failure.infra for failure in group.failures),
         "tokens_generated": sum(row.num_sampled for row in group.trajectories),
     }
-    if judgement.outcome is not names.TrajectoryOutcome.INFRA_FAILURE:
+    if judgement.outcome is not enums.TrajectoryOutcome.INFRA_FAILURE:
         grown[f"trajectories:{judgement.outcome}"] = len(group.trajectories)
     ledger.count_all(grown)
 

@@ -5,7 +5,8 @@ measured.
 import dataclasses
 from collections.abc import Sequence
 
-from rljob_api import codec, errors, names, types
+from rljob_api import enums, errors, types
+from rljob_api.wire import codec
 from rljob_workers.coordinator.ledger import groups, sessions
 from rljob_workers.coordinator.ledger.database import Ledger, Row
 from rljob_workers.coordinator.policy import version_rules
@@ -48,7 +49,7 @@ def publish(
     load.
     """
     with ledger.db.transaction():
-        session = sessions.check_session(ledger, token, names.Role.TRAINER)
+        session = sessions.check_session(ledger, token, enums.Role.TRAINER)
         if layout is not None:
             ledger.db.change(
                 "INSERT OR IGNORE INTO layouts (layout_id, data) VALUES (?, ?)",
@@ -84,7 +85,7 @@ def _insert(ledger: Ledger, proposal: types.WeightVersion, *, now: float) -> Non
     ledger.db.change(
         "INSERT INTO versions (version, step, attempt, state, state_hash, artifact, created_at, manifest)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        proposal.version, proposal.step, proposal.attempt, names.VersionState.PUBLISHED, proposal.state_hash,
+        proposal.version, proposal.step, proposal.attempt, enums.VersionState.PUBLISHED, proposal.state_hash,
         proposal.artifacts[0].artifact_id, now, codec.encode(proposal),
     )  # fmt: skip
     ledger.count("versions_published")
@@ -106,7 +107,7 @@ def mark_live(ledger: Ledger, version: int, *, now: float) -> bool:
     with ledger.db.transaction():
         changed = ledger.db.change(
             "UPDATE versions SET state = ?, live_at = ? WHERE version = ? AND state = ?",
-            names.VersionState.LIVE, now, version, names.VersionState.PUBLISHED,
+            enums.VersionState.LIVE, now, version, enums.VersionState.PUBLISHED,
         )  # fmt: skip
         ledger.count("versions_live", changed)
         return changed == 1
@@ -116,7 +117,7 @@ def retire(ledger: Ledger, retired: Sequence[int]) -> None:
     """The artifacts of these versions are gone. RETIRED; manifests are kept for the whole run."""
     with ledger.db.transaction():
         for version in retired:
-            ledger.db.change("UPDATE versions SET state = ? WHERE version = ?", names.VersionState.RETIRED, version)
+            ledger.db.change("UPDATE versions SET state = ? WHERE version = ?", enums.VersionState.RETIRED, version)
 
 
 def manifest(ledger: Ledger, version: int) -> types.WeightVersion:
@@ -126,7 +127,7 @@ def manifest(ledger: Ledger, version: int) -> types.WeightVersion:
         raise errors.WeightsError(f"version {version} is not registered")
     if row["manifest"] is None:
         raise errors.WeightsError(f"version {version} has no manifest: it is what the model files hold")
-    if row["state"] == names.VersionState.RETIRED:
+    if row["state"] == enums.VersionState.RETIRED:
         raise errors.WeightsError(f"version {version} was pruned; ask for {head(ledger).version}")
     return codec.decode(types.WeightVersion, bytes(row["manifest"]))
 
@@ -159,7 +160,7 @@ def _registered(row: Row) -> version_rules.Registered:
         version=row["version"],
         step=row["step"],
         attempt=row["attempt"],
-        state=names.VersionState(row["state"]),
+        state=enums.VersionState(row["state"]),
         superseded=bool(row["superseded"]),
         state_hash=row["state_hash"],
         artifact=row["artifact"],

@@ -7,7 +7,7 @@ began, and a difference there is logged and not followed.
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_api.manifest.job import LIVE
 
 _MAX_STEPS = ("spec", "maxSteps")
@@ -27,13 +27,13 @@ class LiveChanges:
     config.job.config_generation is the new one only if nothing was left out: it acknowledges what is in force.
     """
 
-    config: roles.CoordinatorConfig
+    config: process_config.CoordinatorConfig
     taken: tuple[str, ...]
     ignored: tuple[str, ...]
     refused: tuple[str, ...]
 
 
-def live_changes(old: roles.CoordinatorConfig, new: roles.CoordinatorConfig) -> LiveChanges:
+def live_changes(old: process_config.CoordinatorConfig, new: process_config.CoordinatorConfig) -> LiveChanges:
     """Return what becomes of `old`, the config in force, when the file says `new`; a lower maxSteps is refused."""
     before, after = dict(_leaves(old.model_dump())), dict(_leaves(new.model_dump()))
     changed = sorted(
@@ -71,11 +71,11 @@ def _leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
         yield path, value
 
 
-def _with(config: roles.CoordinatorConfig, values: Mapping[Path, object]) -> roles.CoordinatorConfig:
+def _with(config: process_config.CoordinatorConfig, values: Mapping[Path, object]) -> process_config.CoordinatorConfig:
     content = config.model_dump()
     for path, value in values.items():
         section = content
         for key in path[:-1]:
             section = section[key]
         section[path[-1]] = value
-    return roles.CoordinatorConfig.model_validate(content)
+    return process_config.CoordinatorConfig.model_validate(content)

@@ -7,7 +7,7 @@ import enum
 import itertools
 from collections.abc import Mapping, Sequence
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_api.manifest.job import JobSpec
 from rljob_workers.coordinator.policy import filters, staleness
 
@@ -30,9 +30,9 @@ class Decision:
     attempts; `ends_run` where the run cannot continue as its manifest is.
     """
 
-    outcome: names.TrajectoryOutcome
+    outcome: enums.TrajectoryOutcome
     detail: str = ""
-    drop: names.DropReason | None = None
+    drop: enums.DropReason | None = None
     requeue: Requeue = Requeue.NO
     infra: int = 0
     data: int = 0
@@ -43,7 +43,7 @@ class Decision:
 class Facts:
     """What the ledger knows of the group at submission. `batch_index` is V of the next batch that could take it."""
 
-    kind: names.GroupKind
+    kind: enums.GroupKind
     group_size: int
     infra_attempts: int
     data_attempts: int
@@ -63,7 +63,7 @@ def problem(group: types.PromptGroup, facts: Facts, *, turn_rewards: bool = True
     for row in group.trajectories:
         if row.verdict.reward is None:
             return f"member {row.sample_index} has a verdict without a reward but is not a failure"
-        if row.turn_rewards and not turn_rewards and facts.kind is names.GroupKind.TRAIN:
+        if row.turn_rewards and not turn_rewards and facts.kind is enums.GroupKind.TRAIN:
             return (
                 f"member {row.sample_index} has {len(row.turn_rewards)} turn rewards, but spec.algorithm normalises one"
                 " reward per row: use advantageEstimator reinforcepp or ppo without normalizeReward"
@@ -106,46 +106,46 @@ def evaluate(group: types.PromptGroup, facts: Facts, *, spec: JobSpec) -> Decisi
     """Return what becomes of the group. An infrastructure failure is masked and retried, never scored."""
     wrong = problem(group, facts, turn_rewards=spec.algorithm.takes_turn_rewards)
     if wrong:
-        return _failed(facts, spec, infra=False, outcome=names.TrajectoryOutcome.INVALID, detail=wrong)
-    left_out = next((failure for failure in group.failures if failure.reason in names.LEFT_OUT), None)
+        return _failed(facts, spec, infra=False, outcome=enums.TrajectoryOutcome.INVALID, detail=wrong)
+    left_out = next((failure for failure in group.failures if failure.reason in enums.LEFT_OUT), None)
     if left_out is not None:
-        drop = names.DropReason(left_out.reason)
-        return Decision(outcome=names.TrajectoryOutcome.INVALID, detail=left_out.detail, drop=drop)
+        drop = enums.DropReason(left_out.reason)
+        return Decision(outcome=enums.TrajectoryOutcome.INVALID, detail=left_out.detail, drop=drop)
     unusable = next((failure for failure in group.failures if failure.reason in _UNUSABLE), None)
     if unusable is not None:
         # The prompt stays: once its record is fixed, or such are dropped, the run continues with it.
         return Decision(
-            outcome=names.TrajectoryOutcome.INVALID,
+            outcome=enums.TrajectoryOutcome.INVALID,
             detail=unusable.detail,
             requeue=Requeue.NEXT_ATTEMPT,
             ends_run=True,
         )
     good, infra = len(members_of(group.trajectories)), any(failure.infra for failure in group.failures)
-    evaluation = facts.kind is names.GroupKind.EVALUATION
+    evaluation = facts.kind is enums.GroupKind.EVALUATION
     needed = facts.group_size if evaluation else min(facts.group_size, staleness.smallest_group(spec))
     if good < needed:
         detail = f"{good} of {facts.group_size} members, {needed} needed"
-        return _failed(facts, spec, infra=infra, outcome=names.TrajectoryOutcome.INFRA_FAILURE, detail=detail)
+        return _failed(facts, spec, infra=infra, outcome=enums.TrajectoryOutcome.INFRA_FAILURE, detail=detail)
     if evaluation:
-        return Decision(outcome=names.TrajectoryOutcome.RECORDED)
+        return Decision(outcome=enums.TrajectoryOutcome.RECORDED)
     wanted = spec.data.filter_groups
     reason = filters.rejection(wanted, [metric(row, wanted.metric) for row in group.trajectories])
     if reason is None and group.rejected:
-        reason = names.DropReason.REJECTED
+        reason = enums.DropReason.REJECTED
     if reason is not None:
-        return Decision(outcome=names.TrajectoryOutcome.FILTERED, detail=str(reason), drop=reason)
+        return Decision(outcome=enums.TrajectoryOutcome.FILTERED, detail=str(reason), drop=reason)
     oldest, newest = step_range(group.trajectories, facts.version_steps)
     if newest > facts.batch_index:
         detail = f"a token of step {newest}, which was undone; the next batch is {facts.batch_index}"
         return Decision(
-            outcome=names.TrajectoryOutcome.STALE, detail=detail, drop=names.DropReason.REWOUND, requeue=Requeue.HEAD
+            outcome=enums.TrajectoryOutcome.STALE, detail=detail, drop=enums.DropReason.REWOUND, requeue=Requeue.HEAD
         )
     if staleness.is_stale(spec, batch_index=facts.batch_index, min_step=oldest):
         detail = f"oldest token of step {oldest} for batch {facts.batch_index}"
         return Decision(
-            outcome=names.TrajectoryOutcome.STALE, detail=detail, drop=names.DropReason.STALE, requeue=Requeue.HEAD
+            outcome=enums.TrajectoryOutcome.STALE, detail=detail, drop=enums.DropReason.STALE, requeue=Requeue.HEAD
         )
-    return Decision(outcome=names.TrajectoryOutcome.ACCEPTED)
+    return Decision(outcome=enums.TrajectoryOutcome.ACCEPTED)
 
 
 def metric(row: types.Trajectory, name: str) -> float:
@@ -155,10 +155,10 @@ def metric(row: types.Trajectory, name: str) -> float:
 
 def lost(facts: Facts, spec: JobSpec, detail: str) -> Decision:
     """Return what becomes of a group whose lease expired, was released or belonged to a process that is gone."""
-    return _failed(facts, spec, infra=True, outcome=names.TrajectoryOutcome.INFRA_FAILURE, detail=detail)
+    return _failed(facts, spec, infra=True, outcome=enums.TrajectoryOutcome.INFRA_FAILURE, detail=detail)
 
 
-def _failed(facts: Facts, spec: JobSpec, *, infra: bool, outcome: names.TrajectoryOutcome, detail: str) -> Decision:
+def _failed(facts: Facts, spec: JobSpec, *, infra: bool, outcome: enums.TrajectoryOutcome, detail: str) -> Decision:
     """Another attempt while the budget lasts. An infra-exhausted prompt starts afresh at the tail, a data-exhausted
     one ends.
     """
@@ -170,11 +170,11 @@ def _failed(facts: Facts, spec: JobSpec, *, infra: bool, outcome: names.Trajecto
         return Decision(
             outcome=outcome, detail=detail, requeue=Requeue.NEXT_ATTEMPT, infra=charged["infra"], data=charged["data"]
         )
-    again = infra and facts.kind is names.GroupKind.TRAIN
+    again = infra and facts.kind is enums.GroupKind.TRAIN
     return Decision(
         outcome=outcome,
         detail=detail,
-        drop=names.DropReason.INFRA_EXHAUSTED if infra else names.DropReason.DATA_EXHAUSTED,
+        drop=enums.DropReason.INFRA_EXHAUSTED if infra else enums.DropReason.DATA_EXHAUSTED,
         requeue=Requeue.TAIL if again else Requeue.NO,
         infra=charged["infra"],
         data=charged["data"],

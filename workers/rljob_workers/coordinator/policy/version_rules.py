@@ -9,7 +9,7 @@ import dataclasses
 import enum
 from collections.abc import Collection, Sequence
 
-from rljob_api import names, types
+from rljob_api import enums, types
 
 
 class Outcome(enum.StrEnum):
@@ -28,7 +28,7 @@ class Registered:
     version: int
     step: int
     attempt: int
-    state: names.VersionState
+    state: enums.VersionState
     superseded: bool
     state_hash: str
     artifact: str
@@ -94,7 +94,7 @@ def to_retire(registered: Sequence[Registered], *, keep: int, needed: Collection
     return [
         v
         for v in stored
-        if v not in retained and v.artifact not in bytes_kept and v.state is not names.VersionState.RETIRED
+        if v not in retained and v.artifact not in bytes_kept and v.state is not enums.VersionState.RETIRED
     ]
 
 

@@ -9,8 +9,9 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from rljob_api import codec, types
+from rljob_api import types
 from rljob_api.manifest.evaluation import EvaluationSpec
+from rljob_api.wire import codec
 from rljob_workers.coordinator.ledger import evaluations
 from rljob_workers.coordinator.policy import prompts, submission
 from rljob_workers.data import records

@@ -4,7 +4,7 @@ added counts.
 
 from collections.abc import Callable
 
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_workers.coordinator.reporting import processes, scaling_signal, status
 from rljob_workers.runtime import metrics as metrics_module
 
@@ -35,10 +35,10 @@ class Metering:
             metrics.counter("rljob_trajectories_total").inc(0.0, outcome=outcome)
         for kind in ("infra", "data"):
             metrics.counter("rljob_prompt_retries_total").inc(0.0, **{"class": kind})
-        for role in (names.Role.ROLLOUT, names.Role.VERIFIER):
+        for role in (enums.Role.ROLLOUT, enums.Role.VERIFIER):
             for why in (*_INFRA_REASONS, "other"):
                 metrics.counter("rljob_infra_failures_total").inc(0.0, role=role, reason=why)
-        for reason in names.DropReason:
+        for reason in enums.DropReason:
             metrics.counter("rljob_groups_dropped_total").inc(0.0, reason=str(reason))
 
     def update(self, view: status.View, now: types.RunStatus, *, ledger_bytes: int) -> None:
@@ -73,19 +73,19 @@ class Metering:
 
     def _shares(self, view: status.View, now: types.RunStatus) -> None:
         gauge = self._metrics.gauge
-        rollouts = [pod for pod in view.pods if pod.role is names.Role.ROLLOUT and len(pod.samples) > 1]
+        rollouts = [pod for pod in view.pods if pod.role is enums.Role.ROLLOUT and len(pod.samples) > 1]
         blocked = processes.wait_share(rollouts)
         if rollouts:
-            gauge("rljob_wait_share_ratio").set(blocked, waiter=names.Role.ROLLOUT)
+            gauge("rljob_wait_share_ratio").set(blocked, waiter=enums.Role.ROLLOUT)
         ratio = scaling_signal.STEADY
         if len(view.facts.steps) > 1:
-            gauge("rljob_wait_share_ratio").set(now.trainer_wait_share, waiter=names.Role.TRAINER)
+            gauge("rljob_wait_share_ratio").set(now.trainer_wait_share, waiter=enums.Role.TRAINER)
             if scaling_signal.is_settled(now.phase, rollouts):
                 target = view.config.spec.rollout.trainer_wait_target
                 ratio = scaling_signal.pressure(blocked=blocked, waiting=now.trainer_wait_share, target=target)
         gauge("rljob_rollout_pressure_ratio").set(ratio)
 
-    def _settings(self, config: roles.CoordinatorConfig) -> None:
+    def _settings(self, config: process_config.CoordinatorConfig) -> None:
         """Set the job values that alerts compare with; some may change while the job runs."""
         for name, value in (
             ("stall_timeout_seconds", float(config.spec.failure_policy.stall.timeout_seconds)),
@@ -114,7 +114,7 @@ class Metering:
             counter("rljob_prompt_retries_total").inc(by, **{"class": rest})
         elif subject == "failures" and rest.startswith("infra:"):
             _, role, reason = rest.split(":", 2)
-            known_role = role if role in set(names.Role) else "other"
+            known_role = role if role in set(enums.Role) else "other"
             known_reason = reason if reason in _INFRA_REASONS else "other"
             counter("rljob_infra_failures_total").inc(by, role=known_role, reason=known_reason)
         elif name == "leases_expired":

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 from collections.abc import Iterable
 
-from rljob_api import names, types
+from rljob_api import enums, types
 
 WINDOW_S = 300.0
 
@@ -25,7 +25,7 @@ class Pod:
     """One session's process. `waiting_since` 0 means that it does not wait."""
 
     token: str
-    role: names.Role
+    role: enums.Role
     pod: str
     attempt: int = 0
     rank: int = 0
@@ -59,7 +59,7 @@ class Pods:
 
     def silent(self, *, before: float) -> list[Pod]:
         """Return the rollouts that were last heard of before a time."""
-        return [pod for pod in self.all(names.Role.ROLLOUT) if pod.last_seen < before]
+        return [pod for pod in self.all(enums.Role.ROLLOUT) if pod.last_seen < before]
 
     def forget(self, tokens: Iterable[str]) -> None:
         """These are gone for good: their names may never come again."""
@@ -67,7 +67,7 @@ class Pods:
             self._pods.pop(token, None)
             self.num_changes += 1
 
-    def all(self, role: names.Role | None = None) -> list[Pod]:
+    def all(self, role: enums.Role | None = None) -> list[Pod]:
         """Return the processes, of one role if given, by name and rank."""
         chosen = [pod for pod in self._pods.values() if role is None or pod.role is role]
         return sorted(chosen, key=lambda pod: (pod.role, pod.pod, pod.rank))
@@ -120,11 +120,11 @@ class Pods:
 
 
 _WAITS_ON: dict[str, str] = {
-    names.WaitReason.STALENESS: names.Role.TRAINER,
-    names.WaitReason.WEIGHTS: names.Role.TRAINER,
-    names.WaitReason.VERIFIER: names.Role.VERIFIER,
-    names.WaitReason.NO_PROMPTS: names.Role.COORDINATOR,
-    names.WaitReason.COORDINATOR: names.Role.COORDINATOR,
+    enums.WaitReason.STALENESS: enums.Role.TRAINER,
+    enums.WaitReason.WEIGHTS: enums.Role.TRAINER,
+    enums.WaitReason.VERIFIER: enums.Role.VERIFIER,
+    enums.WaitReason.NO_PROMPTS: enums.Role.COORDINATOR,
+    enums.WaitReason.COORDINATOR: enums.Role.COORDINATOR,
 }
 
 
@@ -136,7 +136,7 @@ def is_ready(
     """
     return (
         now - pod.last_seen <= silent_s
-        and pod.receiver_state == names.ReceiverState.SERVING
+        and pod.receiver_state == enums.ReceiverState.SERVING
         and not pod.draining
         and (evaluates or head_step - serving_step <= bound)
     )

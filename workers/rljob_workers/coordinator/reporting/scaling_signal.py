@@ -10,7 +10,7 @@ Both shares are high where verifiers or weight updates are the cause: then it st
 
 from collections.abc import Iterable
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_workers.coordinator.reporting.processes import WINDOW_S, Pod
 
 LEAST, MOST = 0.25, 4.0
@@ -28,12 +28,12 @@ def pressure(*, blocked: float, waiting: float, target: float) -> float:
     return max(LEAST, min(MOST, (1 - blocked) * (1 - target) / (1 - waiting)))
 
 
-def is_settled(phase: names.Phase, rollouts: Iterable[Pod]) -> bool:
+def is_settled(phase: enums.Phase, rollouts: Iterable[Pod]) -> bool:
     """Return whether the shares describe this fleet: the run trains, and every rollout was seen for a whole window.
 
     Else the ratio is held at 1: at start-up, in evaluations, while stopping, and after each change of the fleet.
     """
-    if phase is not names.Phase.RUNNING:
+    if phase is not enums.Phase.RUNNING:
         return False
     spans = [pod.samples[-1].at - pod.samples[0].at if pod.samples else 0.0 for pod in rollouts]
     return bool(spans) and min(spans) >= _WHOLE * WINDOW_S

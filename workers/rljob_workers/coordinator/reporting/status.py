@@ -7,7 +7,7 @@ import itertools
 import statistics
 from collections.abc import Sequence
 
-from rljob_api import conditions, names, roles, types
+from rljob_api import conditions, enums, process_config, types
 from rljob_workers.coordinator.ledger import queries
 from rljob_workers.coordinator.policy import filters
 from rljob_workers.coordinator.reporting import processes
@@ -25,7 +25,7 @@ class View:
     failing_role: who lost most since the last progress; evaluators: sessions that serve what is evaluated.
     """
 
-    config: roles.CoordinatorConfig
+    config: process_config.CoordinatorConfig
     facts: queries.Facts
     pods: Sequence[processes.Pod]
     results: Sequence[types.EvaluationResult]
@@ -42,7 +42,7 @@ def progress(counters: dict[str, int]) -> int:
     return sum(counters.get(name, 0) for name in _PROGRESS)
 
 
-def is_finished(config: roles.CoordinatorConfig, completion: queries.Completion) -> bool:
+def is_finished(config: process_config.CoordinatorConfig, completion: queries.Completion) -> bool:
     """Return whether no more work will come: all steps, the final checkpoint and the final evaluation are done.
 
     With max_steps 0 there is an evaluation alone.
@@ -54,24 +54,24 @@ def is_finished(config: roles.CoordinatorConfig, completion: queries.Completion)
     return trained and evaluated and not completion.evaluating
 
 
-def phase(config: roles.CoordinatorConfig, facts: queries.Facts) -> names.Phase:
+def phase(config: process_config.CoordinatorConfig, facts: queries.Facts) -> enums.Phase:
     """Return the run's phase."""
     if is_finished(config, facts.completion):
-        return names.Phase.FINISHED
+        return enums.Phase.FINISHED
     if facts.failed:
-        return names.Phase.FAILED
+        return enums.Phase.FAILED
     committed = facts.counts.committed
     if facts.stop_step is not None:
         saved = facts.checkpoint is not None and facts.checkpoint["step"] >= committed
         ended = committed >= facts.stop_step - 1 and (saved or committed == 0)
-        return names.Phase.STOPPED if ended else names.Phase.STOPPING
+        return enums.Phase.STOPPED if ended else enums.Phase.STOPPING
     if facts.running is not None and (committed == 0 or committed >= facts.completion.last_step):
-        return names.Phase.EVALUATING
+        return enums.Phase.EVALUATING
     started = committed > 0 or facts.counters.get("leases_granted", 0) > 0
-    return names.Phase.RUNNING if started else names.Phase.STARTING
+    return enums.Phase.RUNNING if started else enums.Phase.STARTING
 
 
-def reason(config: roles.CoordinatorConfig, facts: queries.Facts, *, infra_share: float) -> str:
+def reason(config: process_config.CoordinatorConfig, facts: queries.Facts, *, infra_share: float) -> str:
     """Return the condition reason that holds, empty if none."""
     if filters.starved(config.spec.data.filter_groups, rejected=facts.filtered_this_step):
         return "FilterStarvation"
@@ -83,7 +83,7 @@ def reason(config: roles.CoordinatorConfig, facts: queries.Facts, *, infra_share
 def status(view: View) -> types.RunStatus:
     """Return the run's status."""
     facts, config = view.facts, view.config
-    rollouts = [pod for pod in view.pods if pod.role is names.Role.ROLLOUT and _present(view, pod)]
+    rollouts = [pod for pod in view.pods if pod.role is enums.Role.ROLLOUT and _present(view, pod)]
     serving = [pod.serving_version for pod in rollouts if pod.serving_version >= 0 and pod.token not in view.evaluators]
     oldest = min(serving, default=facts.head_version)
     rewards = [float(str(step.summary["reward_mean"])) for step in facts.steps]
@@ -123,7 +123,7 @@ def status(view: View) -> types.RunStatus:
         failing_role=view.failing_role,
         attempts=facts.attempts,
         said_at=view.now,
-        left_out={str(reason): facts.counters.get(f"dropped:{reason}", 0) for reason in names.LEFT_OUT},
+        left_out={str(reason): facts.counters.get(f"dropped:{reason}", 0) for reason in enums.LEFT_OUT},
     )
 
 
@@ -138,12 +138,12 @@ def trainer_wait_share(steps: Sequence[queries.StepRecord], *, waiting_s: float 
     waiting_s: seconds since that began, else one that does not end would never show. 0 before the second step.
     """
     wall = sum(step_seconds(steps))
-    waited = sum(step.stats.get(names.StepStat.WAIT_S, 0.0) for step in steps[1:])
+    waited = sum(step.stats.get(enums.StepStat.WAIT_S, 0.0) for step in steps[1:])
     return min(1.0, (waited + waiting_s) / (wall + waiting_s)) if wall > 0 else 0.0
 
 
 def _trainer_waiting_s(view: View) -> float:
-    first = [pod for pod in view.pods if pod.role is names.Role.TRAINER and pod.rank == 0 and _present(view, pod)]
+    first = [pod for pod in view.pods if pod.role is enums.Role.TRAINER and pod.rank == 0 and _present(view, pod)]
     return max((view.now - pod.waiting_since for pod in first if pod.waiting_since), default=0.0)
 
 
@@ -156,7 +156,7 @@ def _present(view: View, pod: processes.Pod) -> bool:
     return view.now - pod.last_seen <= silent_s(view.config)
 
 
-def silent_s(config: roles.CoordinatorConfig) -> float:
+def silent_s(config: process_config.CoordinatorConfig) -> float:
     """Return after how many seconds without a call a process no longer counts: a few heartbeats, at least 10 s."""
     return max(10.0, 5 * config.heartbeat_s)
 
@@ -165,7 +165,7 @@ def _pod(view: View, pod: processes.Pod) -> types.PodStatus:
     facts = view.facts
     serving_step = facts.version_steps.get(pod.serving_version, 0)
     ready = _present(view, pod)
-    if pod.role is names.Role.ROLLOUT:
+    if pod.role is enums.Role.ROLLOUT:
         ready = processes.is_ready(
             pod,
             serving_step=serving_step,

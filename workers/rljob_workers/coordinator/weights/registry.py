@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncIterator
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_workers.coordinator import context
 from rljob_workers.coordinator.ledger import database, evaluations, groups, sessions, versions
 from rljob_workers.coordinator.policy import version_rules
@@ -54,7 +54,7 @@ class Publishing:
         """
 
         def look(ledger: database.Ledger) -> tuple[types.WeightVersion, types.Layout | None]:
-            sessions.check_session(ledger, token, names.Role.ROLLOUT)
+            sessions.check_session(ledger, token, enums.Role.ROLLOUT)
             manifest = versions.manifest(ledger, want)
             return manifest, versions.find_layout(ledger, manifest.layout_id) if with_layout else None
 
@@ -90,7 +90,7 @@ class Publishing:
     def _needed(self) -> set[int]:
         """Served, or ordered to be served, by a rollout heard of lately; one that was silent asks for a new plan."""
         now, silent_s = self._context.clock.now(), status.silent_s(self._context.config)
-        rollouts = self._context.pods.all(names.Role.ROLLOUT)
+        rollouts = self._context.pods.all(enums.Role.ROLLOUT)
         return {
             pod.serving_version for pod in rollouts if now - pod.last_seen <= silent_s + self._context.config.lease_s
         }

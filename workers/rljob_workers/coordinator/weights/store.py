@@ -27,7 +27,7 @@ import blake3
 import grpc
 import grpc.aio
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_api.wire.v1 import weights_pb2
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import boot
@@ -194,8 +194,8 @@ class StoreServicer:
             await self._verify(artifact_id)
             data = await asyncio.to_thread(_mapped, self._store.path(artifact_id))
             end = min(len(data), offset + length) if length else len(data)
-            for start in range(offset, end, names.CHUNK_BYTES):
-                yield frames.pack(frames.FrameKind.CHUNK, start, data[start : min(start + names.CHUNK_BYTES, end)])
+            for start in range(offset, end, enums.CHUNK_BYTES):
+                yield frames.pack(frames.FrameKind.CHUNK, start, data[start : min(start + enums.CHUNK_BYTES, end)])
         finally:
             self._streams -= 1
 
@@ -214,7 +214,7 @@ def _mapped(path: pathlib.Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-async def serve(config: roles.CoordinatorConfig) -> None:
+async def serve(config: process_config.CoordinatorConfig) -> None:
     """Serve until SIGTERM, or until the starter's end of stdin closes. Raises UnavailableError if the port is taken.
 
     The kernel's death signal is not enough: a starter killed before this process could ask for it would leave it.
@@ -254,7 +254,9 @@ def main() -> int:
     """Run the store process."""
     boot.die_with_parent()
     invocation = boot.parse(
-        roles.CoordinatorConfig, program="rljob-weight-store", about="The bulk server of a coordinator's weight store."
+        process_config.CoordinatorConfig,
+        program="rljob-weight-store",
+        about="The bulk server of a coordinator's weight store.",
     )
     boot.configure_process(invocation.config)
     return boot.run_main(lambda: asyncio.run(serve(invocation.config)))

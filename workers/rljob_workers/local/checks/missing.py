@@ -7,7 +7,7 @@ import importlib.util
 import pathlib
 from collections.abc import Mapping
 
-from rljob_api import errors, plugins, roles, suites
+from rljob_api import errors, plugins, process_config, suites
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.verifier import USUAL_PACKAGES
 from rljob_workers.local import prepare
@@ -23,7 +23,7 @@ def data_files(spec: JobSpec, folder: pathlib.Path) -> list[str]:
     ]
 
 
-def gpus(configs: Mapping[str, roles.ProcessConfig]) -> list[str]:
+def gpus(configs: Mapping[str, process_config.ProcessConfig]) -> list[str]:
     """Return why this machine and installation cannot compute on what a job wants, a sentence each."""
     try:
         prepare.gpus_here(configs)

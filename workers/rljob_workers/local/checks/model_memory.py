@@ -1,7 +1,8 @@
 """What is known of a job's model without loading it: whether it can be trained, and how much memory it needs."""
 
-from rljob_api import memory, roles
+from rljob_api import process_config
 from rljob_api.resolve import ResolvedJob
+from rljob_workers.local.checks import memory
 from rljob_workers.models import builtin, families
 from rljob_workers.weights import deadlines
 
@@ -78,7 +79,7 @@ def update_lines(resolved: ResolvedJob) -> list[str]:
     ]
 
 
-def shape_of(model: roles.ModelFiles) -> memory.ModelShape | None:
+def shape_of(model: process_config.ModelFiles) -> memory.ModelShape | None:
     """Return a model's shape from our table or its config.json, None if neither has it."""
     if model.name in _BUILTIN_SHAPES:
         return _BUILTIN_SHAPES[model.name]

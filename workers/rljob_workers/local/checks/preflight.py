@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_workers.local import prepare
 from rljob_workers.local.run import launch
 
@@ -18,7 +18,7 @@ _TAIL_LINES = 8
 
 
 def check(
-    configs: Mapping[str, roles.ProcessConfig], *, programs: launch.Programs, waiting: Callable[[float], None]
+    configs: Mapping[str, process_config.ProcessConfig], *, programs: launch.Programs, waiting: Callable[[float], None]
 ) -> list[str]:
     """Let the coordinator check the data, one rollout the model, tokenizer and lengths, one verifier the gold answers.
 
@@ -26,7 +26,7 @@ def check(
     with all problems that they print (exit code 2), RLJobError if a check itself breaks.
     """
     coordinator, rollout, verifier = (
-        _first(configs, role) for role in (names.Role.COORDINATOR, names.Role.ROLLOUT, names.Role.VERIFIER)
+        _first(configs, role) for role in (enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER)
     )
     with tempfile.TemporaryDirectory(prefix="rljob-check-") as folder:
         paths = launch.write_configs(
@@ -34,9 +34,9 @@ def check(
         )
         sources = ("--sources", str(paths[coordinator]))
         commands = [
-            (*programs(names.Role.COORDINATOR), "--config", str(paths[coordinator]), "--check"),
-            (*programs(names.Role.ROLLOUT), "--config", str(paths[rollout]), "--check", *sources),
-            (*programs(names.Role.VERIFIER), "--config", str(paths[verifier]), "--check", *sources),
+            (*programs(enums.Role.COORDINATOR), "--config", str(paths[coordinator]), "--check"),
+            (*programs(enums.Role.ROLLOUT), "--config", str(paths[rollout]), "--check", *sources),
+            (*programs(enums.Role.VERIFIER), "--config", str(paths[verifier]), "--check", *sources),
         ]
         ended = _run(commands, pathlib.Path(folder), waiting)
     problems = [problem for program in ended for problem in _problems(program)]
@@ -53,7 +53,7 @@ class _Ended:
     lines: Sequence[str]
 
 
-def _first(configs: Mapping[str, roles.ProcessConfig], role: names.Role) -> str:
+def _first(configs: Mapping[str, process_config.ProcessConfig], role: enums.Role) -> str:
     return next(name for name, config in configs.items() if config.role is role)
 
 
@@ -91,7 +91,7 @@ def _problems(ended: _Ended) -> list[str]:
     if ended.code == 0:
         return []
     lines = _said(ended, _ERROR)
-    if ended.code in (names.ExitCode.BAD_INPUT, names.ExitCode.CONFIGURATION) and lines:
+    if ended.code in (enums.ExitCode.BAD_INPUT, enums.ExitCode.CONFIGURATION) and lines:
         return lines
     tail = "\n".join(ended.lines[-_TAIL_LINES:])
     raise errors.RLJobError(f"the check {' '.join(ended.command)} ended with exit code {ended.code}:\n{tail}")

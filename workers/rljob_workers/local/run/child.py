@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_workers.local import processes, terminal
 
 _GUARD = "rljob_workers.local.run.guard"
@@ -21,7 +21,7 @@ class Child:
     def __init__(
         self,
         *,
-        role: names.Role,
+        role: enums.Role,
         name: str,
         command: Sequence[str],
         log: pathlib.Path,

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Protocol, TextIO
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_workers.local.run import progress, supervise
 
 # No one should wonder whether anything happens: the longest silence before and after the first step.
@@ -77,7 +77,7 @@ class PlainDisplay:
 
     def _due(self, frame: Frame, phase: str) -> bool:
         silent_s = frame.elapsed_s - self._spoken_at
-        running = frame.status is not None and frame.status.phase is names.Phase.RUNNING
+        running = frame.status is not None and frame.status.phase is enums.Phase.RUNNING
         if self._stepped and running and not frame.note:
             return silent_s >= _SILENT_S
         if phase != self._phase:

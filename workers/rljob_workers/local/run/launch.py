@@ -5,26 +5,26 @@ import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_workers.local.run import child, resources
 from rljob_workers.local.rundir import journal, layout
 from rljob_workers.runtime import atomic, device
 from rljob_workers.runtime import clock as clocks
 
 # Returns the command that starts a role, without `--config`.
-Programs = Callable[[names.Role], Sequence[str]]
+Programs = Callable[[enums.Role], Sequence[str]]
 
 
-def own_programs(role: names.Role) -> Sequence[str]:
+def own_programs(role: enums.Role) -> Sequence[str]:
     """Return the four programs as this installation has them; the same that a pod starts."""
     return (sys.executable, "-m", f"rljob_workers.{role}")
 
 
-def process_names(configs: Sequence[roles.ProcessConfig]) -> dict[str, roles.ProcessConfig]:
+def process_names(configs: Sequence[process_config.ProcessConfig]) -> dict[str, process_config.ProcessConfig]:
     """Return configs by process name: the role, numbered where it has more than one process."""
-    counts = {role: sum(config.role is role for config in configs) for role in names.Role}
-    numbers: dict[names.Role, int] = {}
-    named: dict[str, roles.ProcessConfig] = {}
+    counts = {role: sum(config.role is role for config in configs) for role in enums.Role}
+    numbers: dict[enums.Role, int] = {}
+    named: dict[str, process_config.ProcessConfig] = {}
     for config in configs:
         index = numbers.get(config.role, 0)
         numbers[config.role] = index + 1
@@ -49,7 +49,7 @@ class Launcher:
     def __init__(
         self,
         *,
-        configs: Mapping[str, roles.ProcessConfig],
+        configs: Mapping[str, process_config.ProcessConfig],
         directory: layout.RunDir,
         programs: Programs,
         log: journal.Journal,
@@ -69,10 +69,10 @@ class Launcher:
         self._journal, self._clock, self._attempt = log, clock, attempt
         self._env, self._held = env, inherited_fds
 
-    def spawn(self, name: str, role: names.Role) -> child.Child:
+    def spawn(self, name: str, role: enums.Role) -> child.Child:
         """Write the config of `name` and start its process. Raises OSError."""
         config = self._configs[name]
-        if isinstance(config, roles.TrainerConfig):
+        if isinstance(config, process_config.TrainerConfig):
             config = self._next_attempt(config)
         path = self._directory.configs / f"{name}.json"
         atomic.write_text(path, config.model_dump_json(indent=1))
@@ -91,15 +91,15 @@ class Launcher:
             inherited_fds=self._held,
         )
 
-    def _next_attempt(self, config: roles.TrainerConfig) -> roles.TrainerConfig:
+    def _next_attempt(self, config: process_config.TrainerConfig) -> process_config.TrainerConfig:
         self._attempt += 1
         return config.model_copy(update={"attempt": self._attempt, "rendezvous_port": resources.free_ports(1)[0]})
 
-    def _attempt_of(self, config: roles.ProcessConfig) -> int:
-        return self._attempt if isinstance(config, roles.TrainerConfig) else 0
+    def _attempt_of(self, config: process_config.ProcessConfig) -> int:
+        return self._attempt if isinstance(config, process_config.TrainerConfig) else 0
 
 
-def write_configs(configs: Mapping[str, roles.ProcessConfig], folder: pathlib.Path) -> dict[str, pathlib.Path]:
+def write_configs(configs: Mapping[str, process_config.ProcessConfig], folder: pathlib.Path) -> dict[str, pathlib.Path]:
     """Write every config as `<name>.json` and return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = {name: folder / f"{name}.json" for name in configs}

@@ -4,7 +4,7 @@ import json
 import threading
 from typing import Protocol
 
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_workers.local import processes
 from rljob_workers.local.run import supervise
 from rljob_workers.local.rundir import layout
@@ -31,17 +31,17 @@ def is_running(directory: layout.RunDir) -> bool:
 def states(directory: layout.RunDir) -> dict[str, supervise.State]:
     """Return the status of each process that the runner wrote down."""
     return {
-        name: supervise.State(role=names.Role(name.split("-")[0]), running=processes.is_running(pid))
+        name: supervise.State(role=enums.Role(name.split("-")[0]), running=processes.is_running(pid))
         for name, pid in pids(directory).items()
     }
 
 
 def ask(directory: layout.RunDir) -> types.RunStatus | None:
     """Return the coordinator's answer, None if it does not run or does not answer."""
-    path = directory.configs / f"{names.Role.COORDINATOR}.json"
+    path = directory.configs / f"{enums.Role.COORDINATOR}.json"
     if not path.exists() or not directory.pids.exists():
         return None
-    config = roles.CoordinatorConfig.model_validate_json(path.read_bytes())
+    config = process_config.CoordinatorConfig.model_validate_json(path.read_bytes())
     client = status.StatusClient(
         address=f"{config.bind_host}:{config.control_port}", tls=config.tls, timeout_s=_ANSWER_S
     )

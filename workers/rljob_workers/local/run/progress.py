@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_workers.local.run import supervise
 
 _ETA_FROM_STEP = 5
@@ -56,7 +56,7 @@ def reward(mean: float | None, delta: float | None) -> str:
 
 def ready_rollouts(status: types.RunStatus) -> int:
     """Return how many rollouts are ready."""
-    return sum(pod.role == names.Role.ROLLOUT and pod.ready for pod in status.pods)
+    return sum(pod.role == enums.Role.ROLLOUT and pod.ready for pod in status.pods)
 
 
 def duration(seconds: float) -> str:
@@ -79,25 +79,25 @@ def _doing(name: str, state: supervise.State, status: types.RunStatus | None) ->
         return f"restarts in {state.restart_in_s:.0f} s"
     if not state.running:
         return "ended"
-    if state.role is names.Role.COORDINATOR:
+    if state.role is enums.Role.COORDINATOR:
         return "starting" if status is None else str(status.phase).lower()
     pod = None if status is None else _pod_of(name, state.role, status)
     if pod is None:
-        return "running" if state.role is names.Role.VERIFIER else "starting"
+        return "running" if state.role is enums.Role.VERIFIER else "starting"
     return "  ".join(_pod_facts(pod))
 
 
-def _pod_of(name: str, role: names.Role, status: types.RunStatus) -> types.PodStatus | None:
+def _pod_of(name: str, role: enums.Role, status: types.RunStatus) -> types.PodStatus | None:
     of_role = [pod for pod in status.pods if pod.role == role]
     return next((pod for pod in of_role if pod.pod.endswith(name)), of_role[0] if of_role else None)
 
 
 def _pod_facts(pod: types.PodStatus) -> list[str]:
     facts = [pod.state.lower() or ("ready" if pod.ready else "starting")]
-    if pod.role == names.Role.ROLLOUT:
+    if pod.role == enums.Role.ROLLOUT:
         version = f"version {pod.serving_version}" if pod.serving_version >= 0 else "no version yet"
         facts += [version, f"{pod.leases} groups"]
-    if pod.role == names.Role.TRAINER and pod.attempt > 1:
+    if pod.role == enums.Role.TRAINER and pod.attempt > 1:
         facts.append(f"attempt {pod.attempt}")
     return facts
 
@@ -115,20 +115,20 @@ def phase_line(status: types.RunStatus | None, states: Mapping[str, supervise.St
         return f"starting: {' and '.join(loading)} loading the model"
     if status.evaluating:
         return f"evaluating {status.evaluating}"
-    if status.phase in (names.Phase.STARTING, names.Phase.STOPPED):
+    if status.phase in (enums.Phase.STARTING, enums.Phase.STOPPED):
         return f"starting: {status.reason or 'waiting for the first batch'}"
-    if status.phase is names.Phase.RUNNING:
+    if status.phase is enums.Phase.RUNNING:
         return status.reason or f"working on step {status.step + 1}"
     return status.reason or str(status.phase).lower()
 
 
 def _is_loading(name: str, state: supervise.State, status: types.RunStatus) -> bool:
-    if state.role not in (names.Role.ROLLOUT, names.Role.TRAINER) or not state.running:
+    if state.role not in (enums.Role.ROLLOUT, enums.Role.TRAINER) or not state.running:
         return False
     pod = _pod_of(name, state.role, status)
     if pod is None or pod.last_seen < state.started_at:
         # What the coordinator knows is of the process before this one.
         return True
     # A rollout that was ready is not for a moment while it applies new weights.
-    starting = not pod.ready and pod.state.upper() in ("", names.ReceiverState.STARTING)
-    return state.role is names.Role.ROLLOUT and starting
+    starting = not pod.ready and pod.state.upper() in ("", enums.ReceiverState.STARTING)
+    return state.role is enums.Role.ROLLOUT and starting

@@ -11,13 +11,13 @@ import itertools
 import socket
 from collections.abc import Mapping, Sequence
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_workers.runtime import device
 
 # Up to this many cores generation and training share all of them, each with this many threads.
 _SHARED_UP_TO_CORES = 3
 _SHARED_THREADS = 1
-_COMPUTE = (names.Role.ROLLOUT, names.Role.TRAINER)
+_COMPUTE = (enums.Role.ROLLOUT, enums.Role.TRAINER)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class CoreShare:
     num_threads: int
 
 
-def plan_cores(cores: Sequence[int], processes: Mapping[names.Role, int]) -> dict[names.Role, tuple[CoreShare, ...]]:
+def plan_cores(cores: Sequence[int], processes: Mapping[enums.Role, int]) -> dict[enums.Role, tuple[CoreShare, ...]]:
     """Return one share per process of each role. `processes` counts them: rollout replicas, trainer ranks.
 
     Raises ValueError if there is no core.
@@ -55,7 +55,7 @@ def _slices(cores: Sequence[int], parts: int) -> list[tuple[int, ...]]:
 
 
 def plan_gpus(
-    configs: Mapping[str, roles.ProcessConfig], gpus: Sequence[str], *, engine: device.Kind | None
+    configs: Mapping[str, process_config.ProcessConfig], gpus: Sequence[str], *, engine: device.Kind | None
 ) -> dict[str, tuple[str, ...]]:
     """Return the GPUs of each process that computes on some, by its name; none where the job is not for GPUs.
 
@@ -65,13 +65,15 @@ def plan_gpus(
     """
     needed, shares = {}, []
     for name, config in configs.items():
-        if isinstance(config, roles.RolloutConfig) and (config.device == "cuda" or engine != "cpu"):
+        if isinstance(config, process_config.RolloutConfig) and (config.device == "cuda" or engine != "cpu"):
             needed[name] = config.spec.rollout.engine.num_gpus
             shares.append(config.spec.rollout.engine.gpu_memory_utilization)
-        elif isinstance(config, roles.TrainerConfig):
+        elif isinstance(config, process_config.TrainerConfig):
             needed[name] = config.spec.trainer.processes_per_node
     wanted = {
-        config.device for config in configs.values() if isinstance(config, roles.RolloutConfig | roles.TrainerConfig)
+        config.device
+        for config in configs.values()
+        if isinstance(config, process_config.RolloutConfig | process_config.TrainerConfig)
     }
     if "cpu" in wanted or ("cuda" not in wanted and not gpus):
         return {}

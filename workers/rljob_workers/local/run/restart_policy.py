@@ -6,14 +6,14 @@ process and begin again with each checkpoint, and the first delay is a second.
 
 import dataclasses
 
-from rljob_api import lifecycle, names
+from rljob_api import enums, lifecycle
 from rljob_api.lifecycle import Failure, FailureClass
 from rljob_api.manifest.lifecycle import FailureRuleSpec
 
 _NEVER_AGAIN = {
-    int(names.ExitCode.BAD_INPUT): "ConfigurationError",
-    int(names.ExitCode.CONFIGURATION): "ConfigurationError",
-    int(names.ExitCode.ISOLATION_REFUSED): "IsolationUnverified",
+    int(enums.ExitCode.BAD_INPUT): "ConfigurationError",
+    int(enums.ExitCode.CONFIGURATION): "ConfigurationError",
+    int(enums.ExitCode.ISOLATION_REFUSED): "IsolationUnverified",
 }
 # A process other than the trainer that ran this long has shown that it works: its backoff starts again.
 _HEALTHY_AFTER_S = 60.0
@@ -25,7 +25,7 @@ class Ending:
     are those that were committed since the role ended the time before, no matter who ran.
     """
 
-    role: names.Role
+    role: enums.Role
     code: int
     ran_s: float
     steps_gained: int = 0
@@ -77,9 +77,9 @@ Decision = Restart | Failure | Done
 
 def decide(ending: Ending, history: History, policy: Policy, *, run_finished: bool) -> Decision:
     """Return what follows from `ending`. `run_finished`: all work is done, so leaving is right."""
-    if ending.code == 0 and (run_finished or ending.role is names.Role.TRAINER):
+    if ending.code == 0 and (run_finished or ending.role is enums.Role.TRAINER):
         return Done(finished=True)
-    if ending.code == names.ExitCode.STOPPED_ON_REQUEST and ending.role is names.Role.TRAINER:
+    if ending.code == enums.ExitCode.STOPPED_ON_REQUEST and ending.role is enums.Role.TRAINER:
         return Done(finished=False)
     rule = lifecycle.matching_rule(_exit(ending), policy.rules)
     ended = f"{ending.role} ended with {lifecycle.describe_exit(ending.code)}"
@@ -93,14 +93,14 @@ def decide(ending: Ending, history: History, policy: Policy, *, run_finished: bo
 def _since(ending: Ending, history: History) -> History:
     """Return the history with what the ended process achieved taken into account."""
     worked = ending.checkpoints_gained > 0 or (
-        ending.role is not names.Role.TRAINER and ending.ran_s >= _HEALTHY_AFTER_S
+        ending.role is not enums.Role.TRAINER and ending.ran_s >= _HEALTHY_AFTER_S
     )
     if ending.checkpoints_gained > 0:
         history = dataclasses.replace(history, application=0, infrastructure=0)
     return dataclasses.replace(
         history,
         in_a_row=1 if worked else history.in_a_row + 1,
-        fruitless=0 if ending.role is not names.Role.TRAINER or ending.steps_gained > 0 else history.fruitless + 1,
+        fruitless=0 if ending.role is not enums.Role.TRAINER or ending.steps_gained > 0 else history.fruitless + 1,
     )
 
 
@@ -139,7 +139,7 @@ def _exhausted(ending: Ending, failure: FailureClass, reason: str, policy: Polic
 
 def classify(ending: Ending, *, fruitless: int = 0) -> FailureClass:
     """Return the class of an ending. `fruitless`: endings of the trainer in a row without a new step."""
-    if ending.code == names.ExitCode.OK:
+    if ending.code == enums.ExitCode.OK:
         return FailureClass.INFRASTRUCTURE  # It left a run that still needed it.
     return lifecycle.classify(_exit(ending), attempts_without_step=fruitless)
 

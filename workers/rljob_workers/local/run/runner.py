@@ -17,7 +17,7 @@ import enum
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from rljob_api import lifecycle, names, types, waiting
+from rljob_api import enums, lifecycle, types, waiting
 from rljob_workers.local.processes import PeakMemory
 from rljob_workers.local.run import deadlines, display, live, restart_policy, shutdown, supervise
 from rljob_workers.local.rundir import journal, layout
@@ -71,7 +71,7 @@ class Runner:
     def __init__(
         self,
         *,
-        processes: Mapping[str, names.Role],
+        processes: Mapping[str, enums.Role],
         supervisor: supervise.Supervisor,
         source: live.StatusSource,
         shown: display.Display,
@@ -97,7 +97,7 @@ class Runner:
         self._first_step: int | None = None
         self._journaled_step = 0
         self._written_pids: Mapping[str, Mapping[str, int | None]] = {}
-        self._trains = names.Role.TRAINER in processes.values()
+        self._trains = enums.Role.TRAINER in processes.values()
         self._trainer_done = not self._trains
         self._ending: Ending | None = None
         self._shutdown: shutdown.Shutdown | None = None
@@ -138,11 +138,11 @@ class Runner:
         if self._shutdown is None or not self._shutdown.finished:
             self._display.show(self._frame(status))
 
-    def _restartable(self) -> Sequence[names.Role]:
+    def _restartable(self) -> Sequence[enums.Role]:
         if self._shutdown is None:
-            return tuple(names.Role)
+            return tuple(enums.Role)
         # The trainer's last checkpoint is committed at the coordinator.
-        return (names.Role.COORDINATOR,) if self._supervisor.running(names.Role.TRAINER) else ()
+        return (enums.Role.COORDINATOR,) if self._supervisor.running(enums.Role.TRAINER) else ()
 
     def _judge(self, status: types.RunStatus | None, reached: supervise.Progress) -> None:
         """Decide whether the run ends now, and how."""
@@ -150,7 +150,7 @@ class Runner:
             self._end(Ending.STOPPED, "stopping: waiting for a checkpoint; press Ctrl-C again to stop immediately")
         elif self._trainer_done and reached.finished:
             self._end(Ending.FINISHED, "finished: ending the processes")
-        elif status is not None and status.phase is names.Phase.FAILED:
+        elif status is not None and status.phase is enums.Phase.FAILED:
             self._fail("ConfigurationError", status.failure or "the coordinator ended the run")
         elif late := deadlines.exceeded(self._elapsed(status), self._limits):
             self._fail(late.reason, late.message)
@@ -169,7 +169,7 @@ class Runner:
         self._display.say(
             f"stalled ({diagnosis.reason}): {diagnosis.message or 'no process reports a wait'}; restarting the {role}"
         )
-        for process in self._supervisor.running(names.Role(role)).values():
+        for process in self._supervisor.running(enums.Role(role)).values():
             process.kill()
 
     def _elapsed(self, status: types.RunStatus | None) -> deadlines.Elapsed:
@@ -179,7 +179,7 @@ class Runner:
             segment_s=self._clock.monotonic() - self._begin,
             idle_s=None if status is None else self._clock.now() - status.last_progress_at,
             stepped=not self._trains
-            or (status is not None and (status.step > (self._first_step or 0) or status.phase is names.Phase.FINISHED)),
+            or (status is not None and (status.step > (self._first_step or 0) or status.phase is enums.Phase.FINISHED)),
         )
 
     def _note(self, ended: supervise.Ended) -> None:
@@ -204,7 +204,7 @@ class Runner:
         elif isinstance(decision, lifecycle.Failure):
             self._failed = ended
             self._fail(decision.reason, decision.message)
-        elif ended.role is names.Role.TRAINER and decision.finished:
+        elif ended.role is enums.Role.TRAINER and decision.finished:
             self._trainer_done = True
         elif not decision.finished:
             self._end(Ending.STOPPED, "stopped on request after a checkpoint: ending the processes")
@@ -254,7 +254,7 @@ class Runner:
             elapsed_s=self._clock.monotonic() - self._begin,
             status=status,
             states=self._supervisor.states(),
-            rollouts_wanted=sum(role is names.Role.ROLLOUT for role in self._processes.values()),
+            rollouts_wanted=sum(role is enums.Role.ROLLOUT for role in self._processes.values()),
             note=note,
             stalled=""
             if status is None or not self._tell_chain(status)
@@ -262,7 +262,7 @@ class Runner:
         )
 
     def _tell_chain(self, status: types.RunStatus) -> bool:
-        first_step_ahead = status.phase is names.Phase.RUNNING and status.step == self._first_step
+        first_step_ahead = status.phase is enums.Phase.RUNNING and status.step == self._first_step
         return first_step_ahead or self._clock.now() - status.last_progress_at >= _IDLE_SHOWN_S
 
     def _outcome(self) -> Outcome:
@@ -285,7 +285,7 @@ def _progress(status: types.RunStatus | None) -> supervise.Progress:
     if status is None:
         return supervise.Progress()
     return supervise.Progress(
-        steps=status.step, checkpoints=status.checkpoint_step, finished=status.phase is names.Phase.FINISHED
+        steps=status.step, checkpoints=status.checkpoint_step, finished=status.phase is enums.Phase.FINISHED
     )
 
 

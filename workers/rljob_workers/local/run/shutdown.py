@@ -7,14 +7,14 @@ hands its leases back to it and still needs its verifier. `tick` is called until
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_workers.local.run import supervise
 from rljob_workers.runtime import clock as clocks
 
 # Asks a trainer to stop at the next step boundary (POST /stop); False if it does not listen (yet).
 AskToStop = Callable[[], bool]
 
-ORDER = (names.Role.TRAINER, names.Role.ROLLOUT, names.Role.VERIFIER, names.Role.COORDINATOR)
+ORDER = (enums.Role.TRAINER, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.COORDINATOR)
 _ASK_AGAIN_S = 1.0
 # A trainer that no one can ask for this long is still starting and has nothing to save.
 _UNASKED_S = 3.0
@@ -42,11 +42,11 @@ class Shutdown:
     ) -> None:
         """Begin with the first role; nothing is asked before the first tick."""
         self._supervisor, self._clock, self._ask_trainer = supervisor, clock, ask_trainer
-        self._bound_s: Mapping[names.Role, float] = {
-            names.Role.TRAINER: bounds.short_s,
-            names.Role.ROLLOUT: bounds.drain_s,
-            names.Role.VERIFIER: bounds.short_s,
-            names.Role.COORDINATOR: bounds.short_s,
+        self._bound_s: Mapping[enums.Role, float] = {
+            enums.Role.TRAINER: bounds.short_s,
+            enums.Role.ROLLOUT: bounds.drain_s,
+            enums.Role.VERIFIER: bounds.short_s,
+            enums.Role.COORDINATOR: bounds.short_s,
         }
         self._checkpoint_s = bounds.checkpoint_s
         self._stage, self._since, self._termed, self._asked_at = 0, clock.monotonic(), False, -_ASK_AGAIN_S
@@ -63,7 +63,7 @@ class Shutdown:
         if self.finished:
             return "nothing"
         role = ORDER[self._stage]
-        return "the trainer's checkpoint" if role is names.Role.TRAINER and not self._termed else f"the {role} to end"
+        return "the trainer's checkpoint" if role is enums.Role.TRAINER and not self._termed else f"the {role} to end"
 
     def tick(self) -> None:
         """Do what is due. Endings are noticed by the supervisor's own tick, which the caller runs alongside this
@@ -74,7 +74,7 @@ class Shutdown:
         if self.finished:
             return
         role = ORDER[self._stage]
-        if role is names.Role.TRAINER and self._ask_trainer is not None and not self._termed and self._let_it_save():
+        if role is enums.Role.TRAINER and self._ask_trainer is not None and not self._termed and self._let_it_save():
             return
         self._end(role)
 
@@ -93,7 +93,7 @@ class Shutdown:
         self._since = self._clock.monotonic()
         return False
 
-    def _end(self, role: names.Role) -> None:
+    def _end(self, role: enums.Role) -> None:
         processes = self._supervisor.running(role).values()
         if not self._termed:
             self._termed, self._since = True, self._clock.monotonic()

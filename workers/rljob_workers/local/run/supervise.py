@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_workers.local import processes
 from rljob_workers.local.run import restart_policy
 from rljob_workers.runtime import clock as clocks
@@ -42,7 +42,7 @@ class Process(Protocol):
 
 _LOG_LINES = 8
 
-Spawn = Callable[[str, names.Role], Process]
+Spawn = Callable[[str, enums.Role], Process]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Ended:
     """A process ended, and what was decided. `at` is unix seconds."""
 
     name: str
-    role: names.Role
+    role: enums.Role
     code: int
     at: float
     ran_s: float
@@ -71,7 +71,7 @@ class Ended:
 class State:
     """The status of one process. `restart_in_s`: it ended and is started again then; `started_at`: unix seconds."""
 
-    role: names.Role
+    role: enums.Role
     running: bool
     started_at: float = 0.0
     restart_in_s: float | None = None
@@ -79,7 +79,7 @@ class State:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class _Slot:
-    role: names.Role
+    role: enums.Role
     process: Process | None = None
     started_at: float = 0.0
     begin: float = 0.0
@@ -106,12 +106,12 @@ class Supervisor:
         self._slots: dict[str, _Slot] = {}
         self.restarts = 0
 
-    def start(self, name: str, role: names.Role, progress: Progress) -> None:
+    def start(self, name: str, role: enums.Role, progress: Progress) -> None:
         """Start a process for the first time."""
         self._slots[name] = _Slot(role=role)
         self._launch(name, progress)
 
-    def tick(self, progress: Progress, *, restart: Collection[names.Role] = tuple(names.Role)) -> list[Ended]:
+    def tick(self, progress: Progress, *, restart: Collection[enums.Role] = tuple(enums.Role)) -> list[Ended]:
         """Notice endings and start what is due again, of the roles in `restart`; return the endings."""
         ended = [event for name in list(self._slots) if (event := self._check(name, progress, restart)) is not None]
         for name, slot in self._slots.items():
@@ -120,7 +120,7 @@ class Supervisor:
                 self._launch(name, progress)
         return ended
 
-    def running(self, role: names.Role | None = None) -> dict[str, Process]:
+    def running(self, role: enums.Role | None = None) -> dict[str, Process]:
         """Return the live processes by name, of one role or of all."""
         return {
             name: slot.process
@@ -159,7 +159,7 @@ class Supervisor:
         slot.start, slot.started_at, slot.begin = progress, self._clock.now(), self._clock.monotonic()
         slot.process = self._spawn(name, slot.role)
 
-    def _check(self, name: str, progress: Progress, restart: Collection[names.Role]) -> Ended | None:
+    def _check(self, name: str, progress: Progress, restart: Collection[enums.Role]) -> Ended | None:
         slot = self._slots[name]
         if slot.process is None or (code := slot.process.poll()) is None:
             return None

@@ -10,17 +10,17 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_workers.local.rundir import intervals
 
 # Phases of a step in the order in which they happen, and the trainer's statistic of each.
-PHASES: Mapping[str, names.StepStat] = {
-    "wait": names.StepStat.WAIT_S,
-    "proximal": names.StepStat.PROXIMAL_S,
-    "forward_backward": names.StepStat.FORWARD_BACKWARD_S,
-    "optimizer": names.StepStat.OPTIMIZER_S,
-    "publish": names.StepStat.PUBLISH_S,
-    "checkpoint": names.StepStat.CHECKPOINT_S,
+PHASES: Mapping[str, enums.StepStat] = {
+    "wait": enums.StepStat.WAIT_S,
+    "proximal": enums.StepStat.PROXIMAL_S,
+    "forward_backward": enums.StepStat.FORWARD_BACKWARD_S,
+    "optimizer": enums.StepStat.OPTIMIZER_S,
+    "publish": enums.StepStat.PUBLISH_S,
+    "checkpoint": enums.StepStat.CHECKPOINT_S,
 }
 
 # A parsed JSON object; its values have no static types.
@@ -134,7 +134,7 @@ def step_ends(path: pathlib.Path) -> dict[int, float]:
         for line in _objects(file):
             if line.get("kind") == "step":
                 ends[line["step"]] = line["finished_at"]
-            elif line.get("kind") == "restart" and line.get("role") == names.Role.TRAINER:
+            elif line.get("kind") == "restart" and line.get("role") == enums.Role.TRAINER:
                 ends = {step: at for step, at in ends.items() if step <= line["resume_step"]}
     return ends
 
@@ -151,7 +151,7 @@ def parse(lines: Iterable[str]) -> Run:
         if kind == "step":
             # The file's counter includes what was generated for evaluations.
             steps[line["step"]] = {**line, "tokens_generated": line.get("tokens_generated", 0) - evaluated_tokens}
-        elif kind == "restart" and line.get("role") == names.Role.TRAINER:
+        elif kind == "restart" and line.get("role") == enums.Role.TRAINER:
             steps = {step: record for step, record in steps.items() if step <= line["resume_step"]}
         elif kind == "evaluation":
             evaluations[line["suite"], line["step"]] = _evaluation(line)
@@ -199,8 +199,8 @@ def _step(line: _Line, generated_before: int) -> Step:
         phases_s={phase: float(stats[stat]) for phase, stat in PHASES.items() if stat in stats},
         generating=tuple((begin, end) for begin, end in line.get("generate", ())),
         mixed_version_trajectories=line.get("mixed_version_trajectories", 0),
-        logprob_gap=stats.get(names.StepStat.LOGPROB_ABS_DIFF),
-        logprob_gap_all=stats.get(names.StepStat.BEHAVE_ABS_DIFF),
+        logprob_gap=stats.get(enums.StepStat.LOGPROB_ABS_DIFF),
+        logprob_gap_all=stats.get(enums.StepStat.BEHAVE_ABS_DIFF),
     )
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.episodes import protocols, rows, turns
 from rljob_workers.runtime import redaction
@@ -167,8 +167,8 @@ def verdict_of(reward: float, *, grader: str = "environment") -> types.Verdict:
     right = reward > 0
     return types.Verdict(
         reward=reward,
-        reason=names.VerdictReason.OK if right else names.VerdictReason.WRONG,
-        outcome=names.VerifyOutcome.PASS if right else names.VerifyOutcome.FAIL,
+        reason=enums.VerdictReason.OK if right else enums.VerdictReason.WRONG,
+        outcome=enums.VerifyOutcome.PASS if right else enums.VerifyOutcome.FAIL,
         formatted=True,
         grader=grader,
     )

@@ -6,7 +6,7 @@ import math
 import uuid
 from collections.abc import Sequence
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_workers.rollout import generation, prompts
 from rljob_workers.rollout.episodes import protocols
 
@@ -124,7 +124,7 @@ async def graded(answer: Answer, grader: protocols.Grader, *, prompt: str, turn:
 
 def reward_of(verdict: types.Verdict, *, turn: int = 0) -> float:
     """Return the reward of a verdict. Raises SandboxError if it carries none."""
-    if verdict.reason is names.VerdictReason.INFRA_FAILURE or verdict.reward is None:
+    if verdict.reason is enums.VerdictReason.INFRA_FAILURE or verdict.reward is None:
         raise errors.SandboxError(f"no verdict for turn {turn}: {verdict.detail or verdict.reason}")
     return verdict.reward
 
@@ -144,14 +144,14 @@ def back_propagated(rewards: Sequence[float], *, discount: float) -> list[float]
     return list(backward)[::-1]
 
 
-def rejection(successes: Sequence[float], *, lower: float, upper: float) -> names.DropReason | None:
+def rejection(successes: Sequence[float], *, lower: float, upper: float) -> enums.DropReason | None:
     """Return why a group with these successes is rejected, or None; both bounds are inclusive."""
     if not successes:
         raise ValueError("a group without members has no mean success")
     mean = math.fsum(successes) / len(successes)
     if mean < lower:
-        return names.DropReason.TOO_LOW
-    return names.DropReason.TOO_HIGH if mean > upper else None
+        return enums.DropReason.TOO_LOW
+    return enums.DropReason.TOO_HIGH if mean > upper else None
 
 
 def deciding_turn(raw_rewards: Sequence[float]) -> int:

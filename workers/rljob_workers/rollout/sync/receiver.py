@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_workers.rollout import request_gate
 from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.sync import staging, states
@@ -31,14 +31,14 @@ T = TypeVar("T")
 _KEPT_SYNCS = 64
 
 
-def sync_failure_of(error: errors.RLJobError) -> names.SyncFailure:
+def sync_failure_of(error: errors.RLJobError) -> enums.SyncFailure:
     """Return the label of a failure: the engine's own error counts, where the update gave up because of one."""
     cause = error.__cause__ if isinstance(error.__cause__, errors.EngineError) else error
     if isinstance(cause, errors.EngineTimeoutError):
-        return names.SyncFailure.TIMEOUT
+        return enums.SyncFailure.TIMEOUT
     if isinstance(cause, errors.EngineError):
-        return names.SyncFailure.APPLY
-    return names.SyncFailure.DIGEST if isinstance(cause, errors.DigestError) else names.SyncFailure.FETCH
+        return enums.SyncFailure.APPLY
+    return enums.SyncFailure.DIGEST if isinstance(cause, errors.DigestError) else enums.SyncFailure.FETCH
 
 
 class Stager(Protocol):
@@ -90,7 +90,7 @@ class WeightReceiver:
         """The engine must be started; `on_pause` hears True when generation stops and False when it continues."""
         self._engine, self._gate, self._stager = engine, gate, stager
         self._options, self._clock, self._on_pause, self._to_thread = options, clock, on_pause, to_thread
-        self._state = names.ReceiverState.STARTING
+        self._state = enums.ReceiverState.STARTING
         self._served = Served(version=stager.initial.version, step=0)
         self._target = self._served.version
         self._newest_step, self._started = 0, False
@@ -100,7 +100,7 @@ class WeightReceiver:
         self._sync_seconds: list[float] = []
 
     @property
-    def state(self) -> names.ReceiverState:
+    def state(self) -> enums.ReceiverState:
         """Return the state of the machine."""
         return self._state
 
@@ -308,7 +308,7 @@ class WeightReceiver:
 
     async def _recover(self, staged: staging.Staged, error: errors.EngineError, began: float) -> None:
         logger.error("weight update broke in %s: %s", self._state, error, extra={"version": staged.manifest.version})
-        if self._state in (names.ReceiverState.STAGED, names.ReceiverState.PAUSED) and self._engine.alive():
+        if self._state in (enums.ReceiverState.STAGED, enums.ReceiverState.PAUSED) and self._engine.alive():
             await self._let_go(staged, error, began)
             return
         await self._forward(staged, error, began)

@@ -9,7 +9,7 @@ STARTING -> SERVING -> FETCHING -> STAGED -> PAUSED -> APPLYING -> VERIFYING -> 
 import enum
 
 from rljob_api import errors
-from rljob_api.names import ReceiverState
+from rljob_api.enums import ReceiverState
 
 
 class Event(enum.StrEnum):

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_api.manifest.algorithm import Decay, GaeSpec, NormalizeSpec
 from rljob_workers.trainer.algorithms.rows import Rows
 from rljob_workers.trainer.model import batch_tensors
@@ -128,7 +128,7 @@ def relative_position(lengths: torch.Tensor, *, q: float) -> torch.Tensor:
     return torch.where(steps > 1, powers, (steps == 1).double())
 
 
-Stat = names.StepStat
+Stat = enums.StepStat
 
 
 class Ranks(Protocol):

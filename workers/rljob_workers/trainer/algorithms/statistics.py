@@ -18,9 +18,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
-from rljob_api import names, types
+from rljob_api import enums, types
 
-Stat = names.StepStat
+Stat = enums.StepStat
 
 
 class Sum(enum.IntEnum):

@@ -15,7 +15,7 @@ import deepspeed
 import torch
 import torch.distributed as dist
 
-from rljob_api import errors, roles, types
+from rljob_api import errors, process_config, types
 from rljob_workers.trainer.engine import deepspeed_config, mfu, schedule
 from rljob_workers.trainer.model import batch_tensors, loading, policy, selftest
 
@@ -29,7 +29,7 @@ _GATHER_BYTES = 512 << 20
 class _Trained:
     """A module under DeepSpeed on this rank. Every method except `backward` of local data is collective."""
 
-    def __init__(self, module: torch.nn.Module, config: roles.TrainerConfig, device: torch.device) -> None:
+    def __init__(self, module: torch.nn.Module, config: process_config.TrainerConfig, device: torch.device) -> None:
         """Build the DeepSpeed engine. torch.distributed must be initialised."""
         self.device, self.rank, self.world_size = device, dist.get_rank(), dist.get_world_size()
         trainer = config.spec.trainer
@@ -105,7 +105,7 @@ class _Trained:
 class Engine(_Trained):
     """One rank's policy and its optimizer."""
 
-    def __init__(self, config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
+    def __init__(self, config: process_config.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
         """Load the model. Raises ManifestError if it cannot be."""
         model = loading.load_model(model_dir, config.spec, device)
         # Sizes before ZeRO-3 leaves each rank its part.
@@ -174,7 +174,7 @@ class Engine(_Trained):
 class CriticEngine(_Trained):
     """One rank's value model, which starts as the policy with a new head, and its optimizer."""
 
-    def __init__(self, config: roles.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
+    def __init__(self, config: process_config.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
         """Load the model. Raises ManifestError if it cannot be."""
         super().__init__(policy.ValueModel(loading.load_model(model_dir, config.spec, device)), config, device)
 
@@ -205,7 +205,7 @@ class _Clipper:
             torch.nn.utils.clip_grads_with_norm_(self._parameters, self._max_norm, norm)
 
 
-def _accelerator(model: Any, config: roles.TrainerConfig, device: torch.device) -> mfu.Accelerator | None:
+def _accelerator(model: Any, config: process_config.TrainerConfig, device: torch.device) -> mfu.Accelerator | None:
     if device.type != "cuda":
         return None
     peak = mfu.dense_bf16_peak(torch.cuda.get_device_name(device)) if config.spec.trainer.dtype == "bfloat16" else None

@@ -4,7 +4,7 @@ import pathlib
 
 import torch
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 from rljob_api.manifest.job import JobSpec
 from rljob_workers.models import builtin
 from rljob_workers.trainer.model import batch_tensors, loading, policy, selftest
@@ -44,7 +44,7 @@ class Reference:
         return self._policy.facts
 
 
-def load(config: roles.TrainerConfig, device: torch.device) -> Reference | None:
+def load(config: process_config.TrainerConfig, device: torch.device) -> Reference | None:
     """Return the model of spec.model.reference, or None without a KL term. Raises ManifestError if it is missing."""
     if config.reference is None:
         return None

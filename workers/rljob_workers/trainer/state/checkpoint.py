@@ -16,7 +16,7 @@ import pathlib
 import shutil
 from collections.abc import Mapping, Sequence
 
-from rljob_api import errors, resolve, roles
+from rljob_api import errors, process_config, resolve
 from rljob_workers.runtime import atomic
 
 logger = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ def _is_behind(progress: Progress, fences: Sequence[_Fence]) -> bool:
     )
 
 
-def store_of(config: roles.TrainerConfig) -> CheckpointStore:
+def store_of(config: process_config.TrainerConfig) -> CheckpointStore:
     """Return the job's checkpoints, as its present attempt writes them."""
     return CheckpointStore(pathlib.Path(config.checkpoint_dir), run=config.job.uid, attempt=config.attempt)
 
@@ -201,7 +201,7 @@ def _read(path: pathlib.Path) -> Checkpoint | None:
     return checkpoint
 
 
-def sections(config: roles.TrainerConfig, *, reference_hash: str = "") -> dict[str, str]:
+def sections(config: process_config.TrainerConfig, *, reference_hash: str = "") -> dict[str, str]:
     """Return a digest per section of the config. Those of `FROZEN` must not change on resume.
 
     reference_hash: of the reference model's tensors; rank 0 alone reads them.
@@ -229,7 +229,7 @@ FROZEN = {
 }
 
 
-def check_same_run(checkpoint: Checkpoint, config: roles.TrainerConfig, *, reference_hash: str = "") -> None:
+def check_same_run(checkpoint: Checkpoint, config: process_config.TrainerConfig, *, reference_hash: str = "") -> None:
     """Raise ManifestError if the checkpoint is of other data, groups, model, seed or shape; log what else changed.
 
     The shape is that of masters and moments: weights alone, without a critic, continue with any number of processes.

@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 from rljob_workers.runtime import atomic
 from rljob_workers.trainer.engine import schedule
 from rljob_workers.trainer.state import checkpoint, export
@@ -53,7 +53,7 @@ class RankCheckpoints:
         *,
         engine: SavingEngine,
         exporter: export.ImageExporter,
-        config: roles.TrainerConfig,
+        config: process_config.TrainerConfig,
         model_dir: pathlib.Path,
         progress: schedule.UpdateCount,
         critic: SavingEngine | None = None,

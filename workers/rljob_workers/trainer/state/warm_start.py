@@ -2,7 +2,7 @@
 
 import pathlib
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 from rljob_workers.trainer.state import checkpoint
 
 _FOLDER = "checkpoints"
@@ -32,7 +32,7 @@ def find(origin: str, step: int | None) -> checkpoint.Checkpoint:
     raise errors.ManifestError(f"spec.resumeFrom.step is {step}, but {str(path)!r} has checkpoints of steps {steps}")
 
 
-def check_same_model(source: checkpoint.Checkpoint, config: roles.TrainerConfig) -> None:
+def check_same_model(source: checkpoint.Checkpoint, config: process_config.TrainerConfig) -> None:
     """Raise ManifestError if the checkpoint is of another model, or its optimizer state of another shape.
 
     Data, groups, seed, loss and learning rate are what a fork is made to change.

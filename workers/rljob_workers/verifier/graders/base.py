@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol, TypeVar, runtime_checkable
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_api.manifest import reward_options
 
 MAX_EXTRACTED_CHARS = 256
@@ -42,8 +42,8 @@ class Grade:
     """
 
     score: float | None
-    reason: names.VerdictReason
-    outcome: names.VerifyOutcome
+    reason: enums.VerdictReason
+    outcome: enums.VerifyOutcome
     formatted: bool = False
     extracted: str = ""
     detail: str = ""
@@ -55,7 +55,7 @@ class Grade:
 
     def __post_init__(self) -> None:
         """Check the score and cut the texts."""
-        if (self.score is None) != (self.reason is names.VerdictReason.INFRA_FAILURE):
+        if (self.score is None) != (self.reason is enums.VerdictReason.INFRA_FAILURE):
             raise ValueError(f"a grade with reason {self.reason} cannot have score {self.score}")
         if self.score is not None and not math.isfinite(self.score):
             raise ValueError(f"score {self.score} is not finite")
@@ -106,26 +106,26 @@ def passed(extracted: str, *, formatted: bool = True) -> Grade:
     """Return the grade of an equal answer."""
     return Grade(
         score=1.0,
-        reason=names.VerdictReason.OK,
-        outcome=names.VerifyOutcome.PASS,
+        reason=enums.VerdictReason.OK,
+        outcome=enums.VerifyOutcome.PASS,
         formatted=formatted,
         extracted=extracted,
     )
 
 
-def failed(reason: names.VerdictReason, *, extracted: str = "", formatted: bool = False, detail: str = "") -> Grade:
+def failed(reason: enums.VerdictReason, *, extracted: str = "", formatted: bool = False, detail: str = "") -> Grade:
     """Return a grade of 0 for an answer that was looked at and is not right."""
     return Grade(
         score=0.0,
         reason=reason,
-        outcome=names.VerifyOutcome.FAIL,
+        outcome=enums.VerifyOutcome.FAIL,
         formatted=formatted,
         extracted=extracted,
         detail=detail,
     )
 
 
-def options(kind: type[OptionsT], config: roles.GraderConfig) -> OptionsT:
+def options(kind: type[OptionsT], config: process_config.GraderConfig) -> OptionsT:
     """Return the parsed options. Raises ManifestError with one sentence per problem."""
     where = f"reward {config.name!r} (type {config.type}): config"
     wrong = [
@@ -150,9 +150,9 @@ def guarded(decide: Decide, answer: Answer) -> Grade | None:
     except errors.GraderError:
         raise
     except MemoryError:
-        grade = failed(names.VerdictReason.RESOURCE_LIMIT, detail="memory limit")
-        return replace(grade, outcome=names.VerifyOutcome.OOM)
+        grade = failed(enums.VerdictReason.RESOURCE_LIMIT, detail="memory limit")
+        return replace(grade, outcome=enums.VerifyOutcome.OOM)
     except RecursionError:
-        return failed(names.VerdictReason.PARSE_ERROR, detail="nested too deep")
+        return failed(enums.VerdictReason.PARSE_ERROR, detail="nested too deep")
     except Exception as error:  # noqa: BLE001  # the named boundary
-        return failed(names.VerdictReason.CRASH, detail=f"the grader raised {type(error).__name__}")
+        return failed(enums.VerdictReason.CRASH, detail=f"the grader raised {type(error).__name__}")

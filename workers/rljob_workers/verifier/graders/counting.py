@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_api.manifest import reward_options
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import base
@@ -131,7 +131,7 @@ def same(ours: str, theirs: str, *, compat: bool) -> bool:
 class CountGrader(base.SingleTimeLimit):
     """Compares one extracted number; decides in place and needs no worker."""
 
-    def __init__(self, config: roles.GraderConfig) -> None:
+    def __init__(self, config: process_config.GraderConfig) -> None:
         """Raises ManifestError for an unknown option. The type in `config` says which of the two rewards it is."""
         self._compat, self._format_score, self._rule = config.mode == "compat", 0.0, "brackets"
         if config.type == "gsm8k":
@@ -157,10 +157,10 @@ class CountGrader(base.SingleTimeLimit):
         """Decide; linear in the text."""
         numbers = self._extract(answer.completion)
         if numbers is None:
-            return base.failed(names.VerdictReason.NO_ANSWER)
+            return base.failed(enums.VerdictReason.NO_ANSWER)
         if any(same(numbers, member, compat=self._compat) for member in self._golds(answer.columns)):
             return base.passed(numbers)
-        wrong = base.failed(names.VerdictReason.WRONG, extracted=numbers, formatted=True)
+        wrong = base.failed(enums.VerdictReason.WRONG, extracted=numbers, formatted=True)
         return replace(wrong, score=self._format_score)
 
     def grade(self, answer: base.Answer) -> base.Grade:

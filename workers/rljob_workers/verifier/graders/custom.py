@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_api.manifest import reward_options
 from rljob_workers.runtime import redaction, user_code
 from rljob_workers.verifier.graders import base, metadata
@@ -29,7 +29,7 @@ Reward = Callable[..., object]
 class CustomGrader(base.SingleTimeLimit):
     """Runs one function; it is imported by `warm`, in the worker, never in the serving process."""
 
-    def __init__(self, config: roles.GraderConfig) -> None:
+    def __init__(self, config: process_config.GraderConfig) -> None:
         """Raises ManifestError if `config.weights` is not a mapping of names to finite numbers."""
         self._name, self._type, self._file = config.name, config.type, config.user_code
         self._weights = base.options(reward_options.CustomOptions, config).weights
@@ -126,8 +126,8 @@ def _grade(score: float, parts: Mapping[str, float]) -> base.Grade:
     right = score > 0
     return base.Grade(
         score=score,
-        reason=names.VerdictReason.OK if right else names.VerdictReason.WRONG,
-        outcome=names.VerifyOutcome.PASS if right else names.VerifyOutcome.FAIL,
+        reason=enums.VerdictReason.OK if right else enums.VerdictReason.WRONG,
+        outcome=enums.VerifyOutcome.PASS if right else enums.VerifyOutcome.FAIL,
         formatted=True,
         parts=parts,
     )

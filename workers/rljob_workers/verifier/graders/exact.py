@@ -6,7 +6,7 @@ line of the completion that is not blank, for policies that continue writing aft
 
 from collections.abc import Mapping
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_api.manifest import reward_options
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import base
@@ -15,7 +15,7 @@ from rljob_workers.verifier.graders import base
 class ExactGrader(base.SingleTimeLimit):
     """Text equality; needs no worker."""
 
-    def __init__(self, config: roles.GraderConfig) -> None:
+    def __init__(self, config: process_config.GraderConfig) -> None:
         """Raises ManifestError for an unknown option."""
         self._options = base.options(reward_options.ExactOptions, config)
 
@@ -35,11 +35,11 @@ class ExactGrader(base.SingleTimeLimit):
         """Decide; linear in the text."""
         extracted = self._extract(answer.completion)
         if not extracted:
-            return base.failed(names.VerdictReason.NO_ANSWER)
+            return base.failed(enums.VerdictReason.NO_ANSWER)
         golds = {self._fold(member) for member in gold.gold_texts(answer.columns)}
         if self._fold(extracted) in golds:
             return base.passed(extracted)
-        return base.failed(names.VerdictReason.WRONG, extracted=extracted, formatted=True)
+        return base.failed(enums.VerdictReason.WRONG, extracted=extracted, formatted=True)
 
     def grade(self, answer: base.Answer) -> base.Grade:
         """Decide."""

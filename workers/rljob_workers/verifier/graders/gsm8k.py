@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_api.manifest import reward_options
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import base, counting
@@ -17,7 +17,7 @@ from rljob_workers.verifier.graders.math import spans
 from rljob_workers.verifier.graders.symbolic import screen
 
 
-def gsm8k_grader(config: roles.GraderConfig) -> base.Grader:
+def gsm8k_grader(config: process_config.GraderConfig) -> base.Grader:
     """Return the grader of the method that `config` names. Raises ManifestError for an unknown option."""
     options = base.options(reward_options.Gsm8kOptions, config)
     return Gsm8kVerifyGrader(options) if options.method == "math_verify" else counting.CountGrader(config)
@@ -48,9 +48,9 @@ class Gsm8kVerifyGrader(base.SingleTimeLimit):
         """Refuse text that the library may not see, and find no answer in text without a digit or letter."""
         text = answer.completion[-spans.MAX_SCANNED_CHARS :]
         if not any(char.isalnum() for char in text):
-            return base.failed(names.VerdictReason.NO_ANSWER)
+            return base.failed(enums.VerdictReason.NO_ANSWER)
         refusal = screen.first_hazard(text)
-        return base.failed(names.VerdictReason.PARSE_ERROR, detail=refusal) if refusal else None
+        return base.failed(enums.VerdictReason.PARSE_ERROR, detail=refusal) if refusal else None
 
     def grade(self, answer: base.Answer) -> base.Grade:
         """Decide."""
@@ -60,15 +60,15 @@ class Gsm8kVerifyGrader(base.SingleTimeLimit):
         assert self._library is not None, "warm was called"
         parsed = self._library.parse(answer.completion[-spans.MAX_SCANNED_CHARS :])
         if not parsed:
-            return base.failed(names.VerdictReason.NO_ANSWER)
+            return base.failed(enums.VerdictReason.NO_ANSWER)
         extracted = str(parsed[-1])
         if any(self._library.equal(member, parsed) for member in gold.gold_texts(answer.columns)):
             return base.passed(extracted)
         score = self._options.format_score
         return base.Grade(
             score=score,
-            reason=names.VerdictReason.WRONG,
-            outcome=names.VerifyOutcome.FAIL,
+            reason=enums.VerdictReason.WRONG,
+            outcome=enums.VerifyOutcome.FAIL,
             formatted=True,
             extracted=extracted,
         )

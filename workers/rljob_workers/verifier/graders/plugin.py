@@ -11,7 +11,7 @@ can be killed, and by the checks before a job starts, each a program of its own:
 
 from collections.abc import Mapping
 
-from rljob_api import errors, plugins, roles
+from rljob_api import errors, plugins, process_config
 from rljob_workers.runtime import redaction, user_code
 from rljob_workers.verifier.graders import base
 
@@ -21,7 +21,7 @@ _MEMBERS = ("needs_worker", "check", "warm", "quick", "grade")
 class PluginGrader(base.SingleTimeLimit):
     """Grades by the plugin once `warm` has loaded it. Its limits are of one answer."""
 
-    def __init__(self, config: roles.GraderConfig) -> None:
+    def __init__(self, config: process_config.GraderConfig) -> None:
         """Raises ManifestError if no installed package has this grader."""
         self._config, self._where = config, f"reward {config.name!r} (type {config.type})"
         self._entry = plugins.find(plugins.GRADERS, config.type, field=f"reward {config.name!r}: its type")

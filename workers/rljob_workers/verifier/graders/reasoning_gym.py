@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_api.manifest import reward_options
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import base
@@ -35,7 +35,7 @@ class Scorer(Protocol):
 class GymGrader(base.SingleTimeLimit):
     """Scores with the dataset that made the record."""
 
-    def __init__(self, config: roles.GraderConfig) -> None:
+    def __init__(self, config: process_config.GraderConfig) -> None:
         """Raises ManifestError for an unknown option or a refused dataset."""
         self._options = base.options(reward_options.GymOptions, config)
         for name in self._options.datasets:
@@ -43,7 +43,7 @@ class GymGrader(base.SingleTimeLimit):
         self._scorers: dict[tuple[str, str], Scorer] = {}
 
     @staticmethod
-    def _check_name(config: roles.GraderConfig, name: str) -> None:
+    def _check_name(config: process_config.GraderConfig, name: str) -> None:
         try:
             gold.gym_dataset({gold.METADATA: {gold.SOURCE_DATASET: name}})
         except errors.DataError as error:
@@ -71,7 +71,7 @@ class GymGrader(base.SingleTimeLimit):
     def quick(self, answer: base.Answer) -> base.Grade | None:
         """Decide only that there is no answer."""
         text, formatted = self._find(answer.completion)
-        return None if text else base.failed(names.VerdictReason.NO_ANSWER, formatted=formatted)
+        return None if text else base.failed(enums.VerdictReason.NO_ANSWER, formatted=formatted)
 
     def grade(self, answer: base.Answer) -> base.Grade:
         """Return the dataset's score."""
@@ -86,11 +86,11 @@ class GymGrader(base.SingleTimeLimit):
 
     def _grade(self, score: float, text: str, formatted: bool) -> base.Grade:
         if not math.isfinite(score):
-            return base.failed(names.VerdictReason.WRONG, extracted=text, formatted=formatted, detail="no number")
+            return base.failed(enums.VerdictReason.WRONG, extracted=text, formatted=formatted, detail="no number")
         if score >= 1.0:
             return base.passed(text, formatted=formatted)
         partial = 0.0 if self._options.binary else max(0.0, score)
-        wrong = base.failed(names.VerdictReason.WRONG, extracted=text, formatted=formatted)
+        wrong = base.failed(enums.VerdictReason.WRONG, extracted=text, formatted=formatted)
         return dataclasses.replace(wrong, score=partial)
 
     def _find(self, completion: str) -> tuple[str, bool]:

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from rljob_api import errors, plugins, roles
+from rljob_api import errors, plugins, process_config
 from rljob_api.manifest import reward_options
 from rljob_api.manifest.verifier import FORKED_REWARDS, REPOSITORY_TESTS
 from rljob_workers.verifier import sandbox
@@ -20,7 +20,7 @@ from rljob_workers.verifier.graders.math import math_grader
 from rljob_workers.verifier.graders.oat import oat_grader
 from rljob_workers.verifier.graders.repository import repository_grader
 
-Factory = Callable[[roles.GraderConfig], base.Grader]
+Factory = Callable[[process_config.GraderConfig], base.Grader]
 
 BUILT_IN: Mapping[str, Factory] = {
     "answer_tag": oat_grader.OatGrader,
@@ -53,12 +53,12 @@ def running_by(run: RunFn, *, scratch: pathlib.Path | None) -> dict[str, Factory
     return {**BUILT_IN, **of_programs, REPOSITORY_TESTS: of_repositories}
 
 
-def build(rewards: Sequence[roles.GraderConfig], catalog: Mapping[str, Factory]) -> tuple[base.Grader, ...]:
+def build(rewards: Sequence[process_config.GraderConfig], catalog: Mapping[str, Factory]) -> tuple[base.Grader, ...]:
     """Return one grader per reward, in order. Raises ManifestError for an unknown type, mode or option."""
     return tuple(_build_one(reward, catalog) for reward in rewards)
 
 
-def _build_one(reward: roles.GraderConfig, catalog: Mapping[str, Factory]) -> base.Grader:
+def _build_one(reward: process_config.GraderConfig, catalog: Mapping[str, Factory]) -> base.Grader:
     kind = reward_options.OPTIONS.get(reward.type)
     if reward.mode != "strict" and (":" in reward.type or (kind is not None and not kind.reproduces)):
         raise errors.ManifestError(

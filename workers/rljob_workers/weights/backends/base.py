@@ -15,7 +15,8 @@ from typing import Protocol, TypeVar
 
 import grpc
 
-from rljob_api import codec, errors, roles, types
+from rljob_api import errors, process_config, types
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import weights_pb2, weights_pb2_grpc
 from rljob_workers.rpc import channel
 
@@ -45,7 +46,7 @@ class Puller(Protocol):
 class _Registry:
     """A connection to the coordinator's registry of versions. `session`: the token that it gave this process."""
 
-    def __init__(self, *, control_address: str, tls: roles.TlsConfig | None, timeout_s: float) -> None:
+    def __init__(self, *, control_address: str, tls: process_config.TlsConfig | None, timeout_s: float) -> None:
         self.session = ""
         self._address, self._timeout_s = control_address, timeout_s
         self._control = channel.sync_channel(control_address, tls)
@@ -59,7 +60,7 @@ class _Registry:
 class RegisteringPublisher(_Registry, abc.ABC):
     """A publisher that registers its versions with the coordinator; a backend adds where the bytes go. Blocking."""
 
-    def __init__(self, *, control_address: str, tls: roles.TlsConfig | None, timeout_s: float = 120.0) -> None:
+    def __init__(self, *, control_address: str, tls: process_config.TlsConfig | None, timeout_s: float = 120.0) -> None:
         """`timeout_s`: of a call to the coordinator, which may commit behind others."""
         super().__init__(control_address=control_address, tls=tls, timeout_s=timeout_s)
 
@@ -85,7 +86,7 @@ class RegisteringPublisher(_Registry, abc.ABC):
 class PlanningPuller(_Registry, abc.ABC):
     """A puller that asks the coordinator what to fetch; a backend adds how the bytes come. Blocking."""
 
-    def __init__(self, *, control_address: str, tls: roles.TlsConfig | None, timeout_s: float = 20.0) -> None:
+    def __init__(self, *, control_address: str, tls: process_config.TlsConfig | None, timeout_s: float = 20.0) -> None:
         """`timeout_s`: of a call to the coordinator, which only reads."""
         super().__init__(control_address=control_address, tls=tls, timeout_s=timeout_s)
 
@@ -104,8 +105,8 @@ class PlanningPuller(_Registry, abc.ABC):
 class Backend:
     """Both ends of a transport, each made from the config of its process; `BACKEND` of its module."""
 
-    publisher: Callable[[roles.TrainerConfig], RegisteringPublisher]
-    puller: Callable[[roles.RolloutConfig], PlanningPuller]
+    publisher: Callable[[process_config.TrainerConfig], RegisteringPublisher]
+    puller: Callable[[process_config.RolloutConfig], PlanningPuller]
 
 
 def find(transport: str) -> Backend:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import blake3
 
-from rljob_api import errors, roles, types
+from rljob_api import errors, process_config, types
 from rljob_workers.runtime import atomic
 from rljob_workers.weights.backends import base
 
@@ -22,7 +22,7 @@ from rljob_workers.weights.backends import base
 class FilePublisher(base.RegisteringPublisher):
     """Writes artifacts to the folder."""
 
-    def __init__(self, *, folder: pathlib.Path, control_address: str, tls: roles.TlsConfig | None) -> None:
+    def __init__(self, *, folder: pathlib.Path, control_address: str, tls: process_config.TlsConfig | None) -> None:
         super().__init__(control_address=control_address, tls=tls)
         self._folder = folder
 
@@ -54,7 +54,7 @@ def _write(descriptor: int, data: memoryview) -> None:
 class FilePuller(base.PlanningPuller):
     """Reads artifacts from the folder; the sources of a plan are addresses, which it does not need."""
 
-    def __init__(self, *, folder: pathlib.Path, control_address: str, tls: roles.TlsConfig | None) -> None:
+    def __init__(self, *, folder: pathlib.Path, control_address: str, tls: process_config.TlsConfig | None) -> None:
         super().__init__(control_address=control_address, tls=tls)
         self._folder = folder
 
@@ -90,12 +90,12 @@ def _read(file: io.BufferedIOBase, target: memoryview) -> int:
     return position
 
 
-def publisher(config: roles.TrainerConfig, make: type[FilePublisher] = FilePublisher) -> FilePublisher:
+def publisher(config: process_config.TrainerConfig, make: type[FilePublisher] = FilePublisher) -> FilePublisher:
     """Return the trainer's end."""
     return make(folder=pathlib.Path(config.weights_dir), control_address=config.coordinator_address, tls=config.tls)
 
 
-def puller(config: roles.RolloutConfig, make: type[FilePuller] = FilePuller) -> FilePuller:
+def puller(config: process_config.RolloutConfig, make: type[FilePuller] = FilePuller) -> FilePuller:
     """Return a rollout's end."""
     return make(folder=pathlib.Path(config.weights_dir), control_address=config.coordinator_address, tls=config.tls)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import blake3
 import grpc
 
-from rljob_api import errors, roles, types
+from rljob_api import errors, process_config, types
 from rljob_api.wire.v1 import weights_pb2
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import retry, stall
@@ -37,7 +37,7 @@ class WeightPublisher(base.RegisteringPublisher):
         *,
         control_address: str,
         store_address: str,
-        tls: roles.TlsConfig | None,
+        tls: process_config.TlsConfig | None,
         timeout_s: float = 120.0,
         watch: Callable[[float], stall.StallWatch] = stall.StallWatch,
     ) -> None:
@@ -92,7 +92,7 @@ class WeightPuller(base.PlanningPuller):
         self,
         *,
         control_address: str,
-        tls: roles.TlsConfig | None,
+        tls: process_config.TlsConfig | None,
         num_streams: int = 2,
         timeout_s: float = 20.0,
         watch: Callable[[float], stall.StallWatch] = stall.StallWatch,
@@ -182,13 +182,13 @@ class WeightPuller(base.PlanningPuller):
             opened.close()
 
 
-def _publisher(config: roles.TrainerConfig) -> WeightPublisher:
+def _publisher(config: process_config.TrainerConfig) -> WeightPublisher:
     return WeightPublisher(
         control_address=config.coordinator_address, store_address=config.store_address, tls=config.tls
     )
 
 
-def _puller(config: roles.RolloutConfig) -> WeightPuller:
+def _puller(config: process_config.RolloutConfig) -> WeightPuller:
     return WeightPuller(control_address=config.coordinator_address, tls=config.tls)
 
 

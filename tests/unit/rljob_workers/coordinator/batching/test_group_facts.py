@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rljob_api import codec, types
+from rljob_api import types
+from rljob_api.wire import codec
 from rljob_workers.coordinator.batching import packing
 from rljob_workers.coordinator.ledger import group_facts
 from rljob_workers.local.rundir import group_facts as asked

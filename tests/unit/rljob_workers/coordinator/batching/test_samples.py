@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from rljob_api import codec, types
+from rljob_api import types
 from rljob_api.manifest.algorithm import AlgorithmSpec, NormalizeSpec, RewardsSpec
+from rljob_api.wire import codec
 from rljob_testing import makers
 from rljob_testing.sections import section
 from rljob_workers.coordinator.batching import samples

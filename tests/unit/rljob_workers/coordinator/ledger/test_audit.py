@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rljob_api import codec
+from rljob_api.wire import codec
 from rljob_testing import makers
 from rljob_workers.coordinator.ledger import audit
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_testing import clock as fake_clock
 from rljob_testing.sections import with_spec
 from rljob_workers.coordinator import app, config_watch, context, housekeeping, resume
@@ -15,17 +15,17 @@ from rljob_workers.coordinator.ledger import groups, steps
 from rljob_workers.coordinator.weights import registry
 from rljob_workers.runtime import metrics as metrics_module
 
-MakeConfig = Callable[..., roles.CoordinatorConfig]
+MakeConfig = Callable[..., process_config.CoordinatorConfig]
 
 
 class Watched:
     """A coordinator without sockets, and its config file as a ConfigMap's mount has it: behind a link."""
 
-    def __init__(self, config: roles.CoordinatorConfig, folder: pathlib.Path) -> None:
+    def __init__(self, config: process_config.CoordinatorConfig, folder: pathlib.Path) -> None:
         self.clock, self._folder, self._count = fake_clock.FakeClock(), folder, 0
         data = resume.load_data(config)
         self.state = resume.open_state(config, data_digest=data.digest, now=self.clock.now())
-        metrics = metrics_module.Metrics(role=names.Role.COORDINATOR, job=config.job)
+        metrics = metrics_module.Metrics(role=enums.Role.COORDINATOR, job=config.job)
         self.core: context.CoordinatorContext = app.make_context(
             config, clock=self.clock, metrics=metrics, data=data, state=self.state
         )
@@ -34,7 +34,7 @@ class Watched:
         self.mount(config)
         self.watch = config_watch.ConfigWatch(self.core, self.path)
 
-    def mount(self, config: roles.CoordinatorConfig) -> None:
+    def mount(self, config: process_config.CoordinatorConfig) -> None:
         self.mount_text(config.model_dump_json())
 
     def mount_text(self, text: str) -> None:

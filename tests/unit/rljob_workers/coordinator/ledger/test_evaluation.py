@@ -2,8 +2,9 @@ import dataclasses
 
 import pytest
 
-from rljob_api import codec, types
+from rljob_api import types
 from rljob_api.manifest.evaluation import EvaluationSpec, SuiteSpec
+from rljob_api.wire import codec
 from rljob_testing import makers
 from rljob_testing.sections import section
 from rljob_workers.coordinator.ledger import evaluations

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_api.manifest.data import FilterGroupsSpec
 from rljob_testing.sections import section
 from rljob_workers.coordinator.ledger import (
@@ -24,7 +24,7 @@ from rljob_workers.coordinator.ledger import (
 
 # A maker of the bench that conftest.py describes.
 Make = Callable[..., Any]
-WAIT = names.WaitReason
+WAIT = enums.WaitReason
 
 
 def state_of(bench: Any, group_id: str) -> tuple[str, str | None, int]:
@@ -93,7 +93,7 @@ def test_an_expired_lease_is_offered_again_as_the_next_attempt_and_the_late_answ
     assert leases.expire(bench.ledger, now=bench.now) == 1
     assert state_of(bench, lease.group_id) == ("queued", None, 1)
     late = bench.submit(rollout, lease)
-    assert late.outcome is names.TrajectoryOutcome.DUPLICATE
+    assert late.outcome is enums.TrajectoryOutcome.DUPLICATE
     (again,) = bench.lease(rollout)
     assert (again.group_id, again.attempt) == (lease.group_id, 1)
     assert bench.submit(rollout, again).outcome == "accepted"
@@ -302,7 +302,7 @@ def test_a_submission_that_no_batch_can_take_is_answered_stale(make_bench: Make)
     bench.step(rollout, trainer)
     (lease,) = bench.lease(rollout, 1, serving=1)
     # The engine asserts version 0 for its tokens, whatever the worker said that it serves.
-    assert bench.submit(rollout, lease, versions=0).outcome is names.TrajectoryOutcome.STALE
+    assert bench.submit(rollout, lease, versions=0).outcome is enums.TrajectoryOutcome.STALE
 
 
 def test_an_infra_failure_is_retried_then_starts_afresh_behind_the_queue(make_bench: Make) -> None:
@@ -348,7 +348,7 @@ def test_the_same_bytes_are_served_until_a_checkpoint_covers_the_step(make_bench
         bench.submit(rollout, lease)
     bench.pack()
     header = steps.decide(bench.ledger, token=trainer, step=1, rank=0, world_size=1, stop=False)
-    assert (header.kind, header.trainer_version, header.num_micro_batches) == (names.BatchKind.BATCH, 0, 1)
+    assert (header.kind, header.trainer_version, header.num_micro_batches) == (enums.BatchKind.BATCH, 0, 1)
     before = steps.parts(bench.ledger, step=1, rank=0)
     bench.commit(trainer, 1)
     bench.reopen()
@@ -374,10 +374,10 @@ def test_one_step_is_packed_ahead_and_waits_for_the_commit_of_the_one_before(mak
         bench.submit(rollout, lease)
     assert [bench.pack() for _ in range(3)] == [1, 2, None]
     header = steps.decide(bench.ledger, token=trainer, step=2, rank=0, world_size=1, stop=False)
-    assert (header.kind, header.wait_reason) == (names.BatchKind.NOT_READY, "step 1 to be committed")
+    assert (header.kind, header.wait_reason) == (enums.BatchKind.NOT_READY, "step 1 to be committed")
     bench.commit(trainer, 1)
     header = steps.decide(bench.ledger, token=trainer, step=2, rank=0, world_size=1, stop=False)
-    assert (header.kind, header.trainer_version) == (names.BatchKind.BATCH, 1)
+    assert (header.kind, header.trainer_version) == (enums.BatchKind.BATCH, 1)
     assert bench.pack() == 3
 
 
@@ -469,7 +469,7 @@ def test_after_a_rewind_the_recorded_batches_are_served_again_and_nothing_is_gen
     assert bench.lease(rollout, serving=published[-1]) == []
     for step in (2, 3):
         header = steps.decide(bench.ledger, token=again, step=step, rank=0, world_size=1, stop=False)
-        assert header.kind is names.BatchKind.BATCH
+        assert header.kind is enums.BatchKind.BATCH
         assert steps.parts(bench.ledger, step=step, rank=0) == before[step]
         assert bench.commit(again, step) is False
         bench.publish(again, step, attempt=2)
@@ -563,16 +563,16 @@ def test_all_ranks_learn_of_a_stop_at_the_first_step_that_nobody_has(make_bench:
     bench.pack()
     bench.ledger.db.change("UPDATE steps SET world_size = 2")
 
-    def ask(token: str, rank: int, step: int, *, stop: bool = False) -> names.BatchKind:
+    def ask(token: str, rank: int, step: int, *, stop: bool = False) -> enums.BatchKind:
         kind = steps.decide(bench.ledger, token=token, step=step, rank=rank, world_size=2, stop=stop).kind
-        assert isinstance(kind, names.BatchKind)
+        assert isinstance(kind, enums.BatchKind)
         return kind
 
-    assert ask(first, 0, 1) is names.BatchKind.BATCH
-    assert ask(second, 1, 1, stop=True) is names.BatchKind.BATCH  # rank 0 has step 1 already
+    assert ask(first, 0, 1) is enums.BatchKind.BATCH
+    assert ask(second, 1, 1, stop=True) is enums.BatchKind.BATCH  # rank 0 has step 1 already
     bench.reopen()
-    assert ask(first, 0, 2) is names.BatchKind.STOP
-    assert ask(second, 1, 2, stop=True) is names.BatchKind.STOP
+    assert ask(first, 0, 2) is enums.BatchKind.STOP
+    assert ask(second, 1, 2, stop=True) is enums.BatchKind.STOP
 
 
 def test_a_new_trainer_attempt_clears_the_stop(make_bench: Make) -> None:
@@ -582,7 +582,7 @@ def test_a_new_trainer_attempt_clears_the_stop(make_bench: Make) -> None:
     assert steps.request_stop(bench.ledger) == 0
     again = bench.trainer(attempt=2, resume_step=0)
     assert (
-        steps.decide(bench.ledger, token=again, step=1, rank=0, world_size=1, stop=False).kind is names.BatchKind.BATCH
+        steps.decide(bench.ledger, token=again, step=1, rank=0, world_size=1, stop=False).kind is enums.BatchKind.BATCH
     )
 
 
@@ -594,12 +594,12 @@ def test_another_rank_of_the_same_attempt_does_not_forget_what_was_handed_out(ma
     bench.pack()
     bench.ledger.db.change("UPDATE steps SET world_size = 2")
     assert (
-        steps.decide(bench.ledger, token=early, step=1, rank=1, world_size=2, stop=False).kind is names.BatchKind.BATCH
+        steps.decide(bench.ledger, token=early, step=1, rank=1, world_size=2, stop=False).kind is enums.BatchKind.BATCH
     )
     late = bench.trainer(rank=0)
     assert steps.request_stop(bench.ledger) == 1
     assert (
-        steps.decide(bench.ledger, token=late, step=1, rank=0, world_size=2, stop=False).kind is names.BatchKind.BATCH
+        steps.decide(bench.ledger, token=late, step=1, rank=0, world_size=2, stop=False).kind is enums.BatchKind.BATCH
     )
 
 
@@ -608,7 +608,7 @@ def test_steps_beyond_the_last_are_finished(make_bench: Make) -> None:
     trainer = bench.trainer()
     assert (
         steps.decide(bench.ledger, token=trainer, step=4, rank=0, world_size=1, stop=False).kind
-        is names.BatchKind.FINISHED
+        is enums.BatchKind.FINISHED
     )
 
 
@@ -636,7 +636,7 @@ def test_where_the_data_end_the_run_ends(make_bench: Make) -> None:
     checkpoints.end_data(bench.ledger, step=choice.step)
     assert (
         steps.decide(bench.ledger, token=trainer, step=2, rank=0, world_size=1, stop=False).kind
-        is names.BatchKind.FINISHED
+        is enums.BatchKind.FINISHED
     )
 
 
@@ -665,7 +665,7 @@ def test_a_version_is_live_once_and_counts_once(make_bench: Make) -> None:
     version = bench.step(bench.rollout(), bench.trainer())
     assert versions.mark_live(bench.ledger, version, now=bench.now)
     assert not versions.mark_live(bench.ledger, version, now=bench.now)
-    assert versions.find(bench.ledger, version).state is names.VersionState.LIVE
+    assert versions.find(bench.ledger, version).state is enums.VersionState.LIVE
 
 
 def test_the_summary_of_a_step_is_read_once_and_again_after_it_was_trained_anew(make_bench: Make) -> None:
@@ -727,7 +727,7 @@ def test_an_evaluation_is_finished_once_and_not_begun_again(make_bench: Make) ->
     assert evaluations.results(bench.ledger)[0].accuracy == 1.0
 
 
-def left_out(reason: names.DropReason, size: int = 2) -> list[types.MemberFailure]:
+def left_out(reason: enums.DropReason, size: int = 2) -> list[types.MemberFailure]:
     return [
         types.MemberFailure(sample_index=index, role="rollout", reason=reason, infra=False) for index in range(size)
     ]
@@ -738,7 +738,7 @@ def test_a_prompt_that_is_left_out_is_counted_and_neither_trained_nor_tried_agai
     bench = make_bench(num_prompts=3, max_off_policy_steps=0)
     rollout = bench.rollout()
     (lease,) = bench.lease(rollout)
-    bench.submit(rollout, lease, rewards=(), failures=left_out(names.DropReason.TOO_LONG))
+    bench.submit(rollout, lease, rewards=(), failures=left_out(enums.DropReason.TOO_LONG))
     assert state_of(bench, lease.group_id) == ("dropped", "too_long", 0)
     assert bench.ledger.counters()["dropped:too_long"] == 1
     assert groups.num_unusable(bench.ledger) == 1
@@ -747,7 +747,7 @@ def test_a_prompt_that_is_left_out_is_counted_and_neither_trained_nor_tried_agai
     for _ in range(3):
         (other,) = bench.lease(rollout)
         drawn.append(other.ref.prompt_id)
-        bench.submit(rollout, other, rewards=(), failures=left_out(names.DropReason.TOO_LONG))
+        bench.submit(rollout, other, rewards=(), failures=left_out(enums.DropReason.TOO_LONG))
     order = [ref.prompt_id for ref in (*bench.order.order(0), *bench.order.order(1))]
     assert drawn == order[:4]
 
@@ -756,7 +756,7 @@ def test_a_restart_does_not_hold_against_prompts_what_was_wrong_with_them_before
     bench = make_bench()
     rollout = bench.rollout()
     (lease,) = bench.lease(rollout)
-    bench.submit(rollout, lease, rewards=(), failures=left_out(names.DropReason.TOO_LONG))
+    bench.submit(rollout, lease, rewards=(), failures=left_out(enums.DropReason.TOO_LONG))
     bench.reopen()
     assert groups.num_unusable(bench.ledger) == 0
 
@@ -767,8 +767,8 @@ def test_items_of_an_evaluation_that_are_left_out_are_not_missing(make_bench: Ma
     versions.begin_evaluation(bench.ledger, step=0, version=0, now=bench.now)
     evaluations.open_evaluation(bench.ledger, step=0, refs=bench.order.order(0)[:3], sizes={"train": 1}, now=bench.now)
     long, invalid, good = bench.lease(rollout, 3)
-    bench.submit(rollout, long, rewards=(), failures=left_out(names.DropReason.TOO_LONG, 1))
-    bench.submit(rollout, invalid, rewards=(), failures=left_out(names.DropReason.INVALID_RECORD, 1))
+    bench.submit(rollout, long, rewards=(), failures=left_out(enums.DropReason.TOO_LONG, 1))
+    bench.submit(rollout, invalid, rewards=(), failures=left_out(enums.DropReason.INVALID_RECORD, 1))
     bench.submit(rollout, good, rewards=(1.0,))
     running = evaluations.running_evaluation(bench.ledger)
     assert (running.finished, running.total) == (3, 3)

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_workers.coordinator.ledger import audit, checkpoints, groups, leases, retention, steps, versions
 from rljob_workers.coordinator.policy import staleness
 
@@ -122,7 +122,7 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
             if key in self.answers:
                 # What became of an answer other than accepted is forgotten with its group.
                 known = {self.answers[key]} | ({"duplicate"} if self._is_pruned(lease.group_id) else set())
-                if self.answers[key] == names.TrajectoryOutcome.ACCEPTED:
+                if self.answers[key] == enums.TrajectoryOutcome.ACCEPTED:
                     known = {self.answers[key]}
                 assert answer.outcome in known
                 assert answer.duplicate
@@ -131,7 +131,7 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
             if answer.duplicate:
                 return
             self.answers[key] = answer.outcome
-            if answer.outcome == names.TrajectoryOutcome.ACCEPTED:
+            if answer.outcome == enums.TrajectoryOutcome.ACCEPTED:
                 assert lease.group_id not in self.accepted
                 assert good >= min(3, staleness.smallest_group(self.bench.spec))
                 self.accepted.add(lease.group_id)
@@ -181,7 +181,7 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
         def train(self) -> None:
             step = groups.committed(self.bench.ledger) + 1
             header = steps.decide(self.bench.ledger, token=self.trainer, step=step, rank=0, world_size=1, stop=False)
-            if header.kind is names.BatchKind.BATCH:
+            if header.kind is enums.BatchKind.BATCH:
                 assert steps.parts(self.bench.ledger, step=step, rank=0) == self.parts[step]
                 assert self.bench.commit(self.trainer, step) is False
                 assert self.bench.commit(self.trainer, step) is True

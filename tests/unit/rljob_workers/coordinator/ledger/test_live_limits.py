@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_testing.sections import with_spec
 from rljob_workers.coordinator.ledger import checkpoints, groups, queries, steps
 
 MakeBench = Callable[..., Any]
-KIND = names.BatchKind
+KIND = enums.BatchKind
 
 
 def take_over(bench: Any, **changes: int) -> None:
@@ -16,9 +16,9 @@ def take_over(bench: Any, **changes: int) -> None:
     groups.take_over(bench.ledger, bench.config, now=bench.now)
 
 
-def answer(bench: Any, trainer: str, step: int) -> names.BatchKind:
+def answer(bench: Any, trainer: str, step: int) -> enums.BatchKind:
     header = steps.decide(bench.ledger, token=trainer, step=step, rank=0, world_size=1, stop=False)
-    kind: names.BatchKind = header.kind
+    kind: enums.BatchKind = header.kind
     return kind
 
 

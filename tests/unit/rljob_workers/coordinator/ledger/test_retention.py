@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from rljob_api import codec, errors, names
+from rljob_api import enums, errors
+from rljob_api.wire import codec
 from rljob_testing import makers
 from rljob_workers.coordinator.ledger import (
     audit,
@@ -78,7 +79,7 @@ def test_what_a_checkpoint_covers_goes_and_everything_is_still_proven(make_bench
     assert [member.number for member in retention.of_step(bench.ledger.db, 2)] == [3, 4]
     again = bench.trainer(attempt=2, resume_step=2)
     assert (
-        steps.decide(bench.ledger, token=again, step=3, rank=0, world_size=1, stop=False).kind is names.BatchKind.BATCH
+        steps.decide(bench.ledger, token=again, step=3, rank=0, world_size=1, stop=False).kind is enums.BatchKind.BATCH
     )
     bench.reopen()
     assert groups.counts(bench.ledger).recorded == 3

@@ -4,27 +4,27 @@ from typing import Any
 
 import pytest
 
-from rljob_api import names, roles, types
+from rljob_api import enums, process_config, types
 from rljob_workers.coordinator.ledger import queries, steps, versions
 from rljob_workers.coordinator.reporting import processes, status
 
 Make = Callable[..., Any]
-MakeConfig = Callable[..., roles.CoordinatorConfig]
+MakeConfig = Callable[..., process_config.CoordinatorConfig]
 
 
 @pytest.fixture
-def config(make_config: MakeConfig) -> roles.CoordinatorConfig:
+def config(make_config: MakeConfig) -> process_config.CoordinatorConfig:
     return make_config(max_steps=100)
 
 
 def step(number: int, *, trained_at: float, wait_s: float = 0.0, reward: float = 0.5) -> queries.StepRecord:
     return queries.StepRecord(
         step=number, packed_at=0.0, trained_at=trained_at, summary={"reward_mean": reward},
-        stats={names.StepStat.WAIT_S: wait_s},
+        stats={enums.StepStat.WAIT_S: wait_s},
     )  # fmt: skip
 
 
-def view(config: roles.CoordinatorConfig, known: queries.Facts, *some: processes.Pod) -> status.View:
+def view(config: process_config.CoordinatorConfig, known: queries.Facts, *some: processes.Pod) -> status.View:
     return status.View(
         config=config, facts=known, pods=some, results=(), now=100.0, started_at=1.0, last_progress_at=99.0
     )
@@ -45,13 +45,13 @@ def test_a_wait_of_the_trainer_counts_while_it_lasts() -> None:
 
 @pytest.mark.parametrize(("last_seen", "share"), [(99.0, 26 / 40), (1.0, 0.3)], ids=["there", "gone"])
 def test_status_tells_of_the_wait_of_a_trainer_that_is_there(
-    make_bench: Make, config: roles.CoordinatorConfig, last_seen: float, share: float
+    make_bench: Make, config: process_config.CoordinatorConfig, last_seen: float, share: float
 ) -> None:
     steps = (step(1, trained_at=10, wait_s=9), step(2, trained_at=20, wait_s=2), step(3, trained_at=30, wait_s=4))
     known = dataclasses.replace(queries.snapshot(make_bench().ledger), steps=steps)
     waiting = processes.Pod(
         token="t",
-        role=names.Role.TRAINER,
+        role=enums.Role.TRAINER,
         pod="trainer-0",
         waiting_since=80.0,
         waiting_for="a batch",
@@ -60,13 +60,13 @@ def test_status_tells_of_the_wait_of_a_trainer_that_is_there(
     assert status.status(view(config, known, waiting)).trainer_wait_share == pytest.approx(share)
 
 
-def test_a_fresh_run_is_starting(make_bench: Make, config: roles.CoordinatorConfig) -> None:
+def test_a_fresh_run_is_starting(make_bench: Make, config: process_config.CoordinatorConfig) -> None:
     found = status.status(view(config, queries.snapshot(make_bench().ledger)))
-    assert (found.phase, found.step, found.max_steps, found.reward_mean) == (names.Phase.STARTING, 0, 100, None)
+    assert (found.phase, found.step, found.max_steps, found.reward_mean) == (enums.Phase.STARTING, 0, 100, None)
 
 
 def test_status_tells_of_each_trainer_attempt_and_by_which_clock(
-    make_bench: Make, config: roles.CoordinatorConfig
+    make_bench: Make, config: process_config.CoordinatorConfig
 ) -> None:
     bench = make_bench()
     rollout, trainer = bench.rollout(), bench.trainer()
@@ -76,7 +76,9 @@ def test_status_tells_of_each_trainer_attempt_and_by_which_clock(
     assert found.said_at == 100.0, "when it was asked, as `last_progress_at` is"
 
 
-def test_reward_lag_and_step_time_come_from_recent_steps(make_bench: Make, config: roles.CoordinatorConfig) -> None:
+def test_reward_lag_and_step_time_come_from_recent_steps(
+    make_bench: Make, config: process_config.CoordinatorConfig
+) -> None:
     bench = make_bench()
     rollout, trainer = bench.rollout(), bench.trainer()
     bench.step(rollout, trainer)
@@ -84,7 +86,7 @@ def test_reward_lag_and_step_time_come_from_recent_steps(make_bench: Make, confi
         step(1, trained_at=10, reward=0.2), step(2, trained_at=30, reward=0.4), step(3, trained_at=40, reward=0.6)
     )  # fmt: skip
     known = dataclasses.replace(queries.snapshot(bench.ledger), steps=steps)
-    late = processes.Pod(token="t", role=names.Role.ROLLOUT, pod="rollout-0", last_seen=99.0, serving_version=0)
+    late = processes.Pod(token="t", role=enums.Role.ROLLOUT, pod="rollout-0", last_seen=99.0, serving_version=0)
     found = status.status(view(config, known, late))
     assert found.reward_mean == 0.6
     assert found.reward_delta == pytest.approx(0.3)
@@ -92,10 +94,10 @@ def test_reward_lag_and_step_time_come_from_recent_steps(make_bench: Make, confi
     assert (found.published_version, found.oldest_serving_version, found.version_lag_steps) == (1, 0, 1)
 
 
-def test_a_silent_process_neither_counts_nor_waits(make_bench: Make, config: roles.CoordinatorConfig) -> None:
+def test_a_silent_process_neither_counts_nor_waits(make_bench: Make, config: process_config.CoordinatorConfig) -> None:
     gone = processes.Pod(
-        token="t", role=names.Role.ROLLOUT, pod="rollout-0", last_seen=10.0, serving_version=0,
-        receiver_state=names.ReceiverState.SERVING, waiting_for="verifier", waiting_since=5.0,
+        token="t", role=enums.Role.ROLLOUT, pod="rollout-0", last_seen=10.0, serving_version=0,
+        receiver_state=enums.ReceiverState.SERVING, waiting_for="verifier", waiting_since=5.0,
     )  # fmt: skip
     found = status.status(view(config, queries.snapshot(make_bench().ledger), gone))
     assert [pod.ready for pod in found.pods] == [False]
@@ -134,12 +136,12 @@ def test_everything_that_moves_is_progress(make_bench: Make) -> None:
 
 
 def test_a_ledger_that_does_not_answer_is_named_with_the_last_status_known() -> None:
-    last = types.RunStatus(job="j", phase=names.Phase.RUNNING, step=7)
+    last = types.RunStatus(job="j", phase=enums.Phase.RUNNING, step=7)
     assert status.stuck(last) == dataclasses.replace(last, reason="LedgerStuck")
 
 
 def test_a_share_of_lost_answers_above_the_policys_is_the_reason(
-    make_bench: Make, config: roles.CoordinatorConfig
+    make_bench: Make, config: process_config.CoordinatorConfig
 ) -> None:
     seen, most = (
         view(config, queries.snapshot(make_bench().ledger)),
@@ -158,12 +160,14 @@ def test_groups_that_are_lost_filtered_or_late_are_no_progress() -> None:
     assert status.progress({**busy, "groups:accepted": 1, "steps_committed": 1}) == 2
 
 
-def test_groups_that_are_left_out_are_told_by_reason(make_bench: Make, config: roles.CoordinatorConfig) -> None:
+def test_groups_that_are_left_out_are_told_by_reason(
+    make_bench: Make, config: process_config.CoordinatorConfig
+) -> None:
     bench = make_bench(num_prompts=3)
     rollout = bench.rollout()
     (lease,) = bench.lease(rollout)
     failures = [
-        types.MemberFailure(sample_index=index, role="rollout", reason=names.DropReason.TOO_LONG, infra=False)
+        types.MemberFailure(sample_index=index, role="rollout", reason=enums.DropReason.TOO_LONG, infra=False)
         for index in range(2)
     ]
     bench.submit(rollout, lease, rewards=(), failures=failures)
@@ -172,10 +176,12 @@ def test_groups_that_are_left_out_are_told_by_reason(make_bench: Make, config: r
 
 
 @pytest.mark.covers("workflows 10")
-def test_dumps_that_failed_are_counted_over_all_rollouts(make_bench: Make, config: roles.CoordinatorConfig) -> None:
+def test_dumps_that_failed_are_counted_over_all_rollouts(
+    make_bench: Make, config: process_config.CoordinatorConfig
+) -> None:
     some = [
         processes.Pod(
-            token=f"t{n}", role=names.Role.ROLLOUT, pod=f"rollout-{n}", load=types.RolloutLoad(dump_failures=n)
+            token=f"t{n}", role=enums.Role.ROLLOUT, pod=f"rollout-{n}", load=types.RolloutLoad(dump_failures=n)
         )
         for n in (2, 3)
     ]

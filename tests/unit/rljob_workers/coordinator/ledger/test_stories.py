@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from rljob_api import codec, errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
+from rljob_api.wire import codec
 from rljob_testing import clock as fake_clock
 from rljob_testing import makers
 from rljob_workers.coordinator import app, context, dispatch, housekeeping, resume, training
@@ -22,19 +23,19 @@ from rljob_workers.coordinator.ledger import audit, database, groups, steps, ver
 from rljob_workers.coordinator.weights import registry
 from rljob_workers.runtime import metrics as metrics_module
 
-MakeConfig = Callable[..., roles.CoordinatorConfig]
-SERVING = names.ReceiverState.SERVING
-STATS: dict[str, float] = {str(names.StepStat.WAIT_S): 1.0, str(names.StepStat.FORWARD_BACKWARD_S): 3.0}
+MakeConfig = Callable[..., process_config.CoordinatorConfig]
+SERVING = enums.ReceiverState.SERVING
+STATS: dict[str, float] = {str(enums.StepStat.WAIT_S): 1.0, str(enums.StepStat.FORWARD_BACKWARD_S): 3.0}
 
 
 class Coordinator:
     """A running coordinator; `events` is what its history file says, in order."""
 
-    def __init__(self, config: roles.CoordinatorConfig, clock: fake_clock.FakeClock) -> None:
+    def __init__(self, config: process_config.CoordinatorConfig, clock: fake_clock.FakeClock) -> None:
         self.config, self.clock = config, clock
         data = resume.load_data(config)
         self.state = resume.open_state(config, data_digest=data.digest, now=clock.now())
-        metrics = metrics_module.Metrics(role=names.Role.COORDINATOR, job=config.job)
+        metrics = metrics_module.Metrics(role=enums.Role.COORDINATOR, job=config.job)
         self.metrics = metrics
         self.core: context.CoordinatorContext = app.make_context(
             config, clock=clock, metrics=metrics, data=data, state=self.state
@@ -45,7 +46,7 @@ class Coordinator:
         self.building = asyncio.create_task(self.trainer.builder.run())
 
     async def register(
-        self, role: names.Role, boot_id: str = "b", attempt: int = 0, resume_step: int = 0, number: int = 0
+        self, role: enums.Role, boot_id: str = "b", attempt: int = 0, resume_step: int = 0, number: int = 0
     ) -> str:
         session = await self.work.register(
             dispatch.Registration(
@@ -137,14 +138,14 @@ Start = Callable[..., Coordinator]
 
 async def test_the_walk_of_a_trajectory_and_of_a_weight_version(start: Start) -> None:
     run = start()
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
 
     leases = await run.generate(rollout, serving=0)
     assert [lease.version_floor_step for lease in leases] == [0, 0, 0, 0]
     assert {lease.prompt.columns["answer"] for lease in leases} == {"1"}
     header, parts = await run.fetch(trainer, 1)
     assert (header.kind, header.trainer_version, header.minibatches[0]) == (
-        names.BatchKind.BATCH, 0, types.Minibatch(num_tokens=8, num_rows=4),
+        enums.BatchKind.BATCH, 0, types.Minibatch(num_tokens=8, num_rows=4),
     )  # fmt: skip
     (batch,) = map(codec.decode_micro_batch, parts)
     # grpo over the rewards (1, 0): +-0.5 / (0.7071 + 1e-6)
@@ -172,7 +173,7 @@ async def test_the_walk_of_a_trajectory_and_of_a_weight_version(start: Start) ->
 
 async def test_a_fetch_waits_until_the_last_group_is_in(start: Start) -> None:
     run = start()
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     await run.generate(rollout, serving=0, capacity=1)
     waiting = asyncio.ensure_future(run.fetch(trainer, 1, wait_s=30))
     while not (status := await run.housekeeper.current()).waiting:
@@ -180,14 +181,14 @@ async def test_a_fetch_waits_until_the_last_group_is_in(start: Start) -> None:
     assert [(w.role, w.what, w.on_role) for w in status.waiting] == [("trainer", "1 of 2 groups of step 1", "rollout")]
     await run.generate(rollout, serving=0, capacity=1)
     header, _ = await waiting
-    assert header.kind is names.BatchKind.BATCH
+    assert header.kind is enums.BatchKind.BATCH
     assert (await run.housekeeper.current()).waiting == ()
 
 
 async def test_a_lease_that_waits_is_answered_when_its_rollout_serves_another_version(start: Start) -> None:
     """For the version that it served when it asked there is no lease; for the one that it serves now there is."""
     run = start()
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     await run.beat(rollout, 0)
     await run.generate(rollout, serving=0)
     await run.fetch(trainer, 1)
@@ -209,36 +210,36 @@ async def test_a_lease_that_waits_is_answered_when_its_rollout_serves_another_ve
 
 async def test_a_fetch_that_waited_in_vain_is_told_what_is_missing(start: Start) -> None:
     run = start()
-    trainer = await run.register(names.Role.TRAINER, attempt=1)
+    trainer = await run.register(enums.Role.TRAINER, attempt=1)
     waiting = asyncio.ensure_future(run.fetch(trainer, 1, wait_s=5))
     while not waiting.done():
         await run.clock.advance(1.0)
         await asyncio.to_thread(lambda: None)
     header, parts = await waiting
-    assert (header.kind, header.wait_reason, parts) == (names.BatchKind.NOT_READY, "0 of 2 groups of step 1", [])
+    assert (header.kind, header.wait_reason, parts) == (enums.BatchKind.NOT_READY, "0 of 2 groups of step 1", [])
 
 
 @pytest.mark.covers("algorithms 2.3")
 async def test_under_wait_a_step_waits_for_stragglers_that_would_grow_too_old_and_takes_them(start: Start) -> None:
     """eta 1, B 2: four groups of version 0; two train step 1, and step 2 is the last that may take the others."""
     run = start(on_stale="wait")
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     stragglers = (await run.work.lease(token=rollout, capacity=2, serving_version=0, wait_s=0)).leases
     await run.generate(rollout, serving=0)
-    assert (await run.fetch(trainer, 1))[0].kind is names.BatchKind.BATCH
+    assert (await run.fetch(trainer, 1))[0].kind is enums.BatchKind.BATCH
     await run.commit(trainer, 1)
     await run.publish(trainer, 1)
     await run.beat(rollout, 1, tuple(lease.lease_id for lease in stragglers))
     assert len(await run.generate(rollout, serving=1)) == 2
     header, _ = await run.fetch(trainer, 2)
-    assert (header.kind, header.wait_reason) == (names.BatchKind.NOT_READY, "the oldest groups")
+    assert (header.kind, header.wait_reason) == (enums.BatchKind.NOT_READY, "the oldest groups")
     for lease in stragglers:
         await run.work.submit(
             rollout,
             makers.make_group(lease_id=lease.lease_id, group_id=lease.group_id, attempt=lease.attempt, versions=0),
         )
     header, _ = await run.fetch(trainer, 2)
-    assert header.kind is names.BatchKind.BATCH
+    assert header.kind is enums.BatchKind.BATCH
     await run.commit(trainer, 2)
     await run.housekeeper.tick()
     (step,) = [event for event in run.events() if event["kind"] == "step" and event["step"] == 2]
@@ -248,11 +249,11 @@ async def test_under_wait_a_step_waits_for_stragglers_that_would_grow_too_old_an
 
 async def test_the_evaluation_before_training_holds_rollouts_on_version_0_until_it_is_done(start: Start) -> None:
     run = start(suites=True)
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     await run.housekeeper.tick()
     leases = (await run.work.lease(token=rollout, capacity=3, serving_version=0, wait_s=0)).leases
     assert [(lease.kind, lease.pinned_version, lease.sampling.greedy) for lease in leases] == [
-        (names.GroupKind.EVALUATION, 0, True)
+        (enums.GroupKind.EVALUATION, 0, True)
     ] * 3
     assert [lease.prompt.prompt_id for lease in leases] == ["e0", "e1", "e2"]
     await run.generate(rollout, serving=0)
@@ -275,27 +276,27 @@ async def test_the_evaluation_before_training_holds_rollouts_on_version_0_until_
 
 async def test_a_fork_is_evaluated_on_the_first_version_that_its_trainer_publishes(start: Start) -> None:
     run = start(suites=True, resume_from={"job": "old"})
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     await run.housekeeper.tick()
     waiting = await run.work.lease(token=rollout, capacity=3, serving_version=0, wait_s=0)
-    assert (waiting.leases, waiting.wait_reason) == ([], names.WaitReason.WEIGHTS)
+    assert (waiting.leases, waiting.wait_reason) == ([], enums.WaitReason.WEIGHTS)
     assert await run.publish(trainer, 0) == 1
     await run.housekeeper.tick()
     assert (await run.beat(rollout, 0)).load_version == 1
     leases = (await run.work.lease(token=rollout, capacity=3, serving_version=1, wait_s=0)).leases
-    assert [(lease.kind, lease.pinned_version) for lease in leases] == [(names.GroupKind.EVALUATION, 1)] * 3
+    assert [(lease.kind, lease.pinned_version) for lease in leases] == [(enums.GroupKind.EVALUATION, 1)] * 3
 
 
 async def the_only_step(run: Coordinator) -> tuple[str, int]:
     """Train and save a run of one step; return the rollout's token and the version that is to be evaluated."""
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     await run.housekeeper.tick()
     await run.generate(rollout, serving=0)
     await run.housekeeper.tick()
     await run.fetch(trainer, 1)
     await run.commit(trainer, 1)
     version = await run.publish(trainer, 1)
-    assert (await run.fetch(trainer, 2))[0].kind is names.BatchKind.FINISHED
+    assert (await run.fetch(trainer, 2))[0].kind is enums.BatchKind.FINISHED
     await run.trainer.commit_checkpoint(token=trainer, step=1, uri="u", seconds=1.0, final=True)
     await run.housekeeper.tick()
     return rollout, version
@@ -305,12 +306,12 @@ async def test_a_run_is_finished_after_the_last_step_its_checkpoint_and_its_eval
     run = start(suites=True, max_steps=1)
     rollout, version = await the_only_step(run)
     assert not (await run.beat(rollout, version)).finished
-    assert (await run.housekeeper.current()).phase is names.Phase.EVALUATING
+    assert (await run.housekeeper.current()).phase is enums.Phase.EVALUATING
     await run.generate(rollout, serving=version)
     await run.housekeeper.tick()
     assert (await run.beat(rollout, version)).finished
     assert (await run.work.lease(token=rollout, capacity=1, serving_version=version, wait_s=9)).finished
-    assert (await run.housekeeper.current()).phase is names.Phase.FINISHED
+    assert (await run.housekeeper.current()).phase is enums.Phase.FINISHED
     assert [event["kind"] for event in run.events()] == [
         "evaluation", "evaluation_metrics", "step", "version", "checkpoint", "evaluation", "evaluation_metrics",
     ]  # fmt: skip
@@ -325,24 +326,24 @@ async def test_a_finished_run_that_is_started_again_with_a_later_end_trains_and_
     rollout, first = await the_only_step(run)
     await run.generate(rollout, serving=first)
     await run.housekeeper.tick()
-    assert (await run.housekeeper.current()).phase is names.Phase.FINISHED
+    assert (await run.housekeeper.current()).phase is enums.Phase.FINISHED
 
     run = start(suites=True, max_steps=2)
-    rollout = await run.register(names.Role.ROLLOUT, boot_id="again")
+    rollout = await run.register(enums.Role.ROLLOUT, boot_id="again")
     # Rollouts are there before the trainer is, and must not be sent home.
     assert not (await run.beat(rollout, first)).finished
-    trainer = await run.register(names.Role.TRAINER, boot_id="again", attempt=2, resume_step=1)
+    trainer = await run.register(enums.Role.TRAINER, boot_id="again", attempt=2, resume_step=1)
     await run.generate(rollout, serving=first)
-    assert (await run.fetch(trainer, 2))[0].kind is names.BatchKind.BATCH
+    assert (await run.fetch(trainer, 2))[0].kind is enums.BatchKind.BATCH
     await run.commit(trainer, 2)
     second = await run.publish(trainer, 2, attempt=2)
-    assert (await run.fetch(trainer, 3))[0].kind is names.BatchKind.FINISHED
+    assert (await run.fetch(trainer, 3))[0].kind is enums.BatchKind.FINISHED
     await run.trainer.commit_checkpoint(token=trainer, step=2, uri="v", seconds=1.0, final=True)
     await run.housekeeper.tick()
     await run.generate(rollout, serving=second)
     await run.housekeeper.tick()
     status = await run.housekeeper.current()
-    assert (status.phase, status.step, status.max_steps) == (names.Phase.FINISHED, 2, 2)
+    assert (status.phase, status.step, status.max_steps) == (enums.Phase.FINISHED, 2, 2)
     assert [result.step for result in status.evaluations] == [0, 1, 2], "before training, and at each end"
     violations = await run.core.ledger.run(lambda ledger: audit.audit(ledger.db, max_off_policy_steps=1))
     assert violations == []
@@ -351,18 +352,18 @@ async def test_a_finished_run_that_is_started_again_with_a_later_end_trains_and_
 @pytest.mark.covers("workflows 11")
 async def test_without_a_step_to_train_the_run_is_an_evaluation_alone(start: Start) -> None:
     run = start(suites=True, evaluates_only=True)
-    rollout = await run.register(names.Role.ROLLOUT)
+    rollout = await run.register(enums.Role.ROLLOUT)
     await run.housekeeper.tick()
-    assert (await run.housekeeper.current()).phase is names.Phase.EVALUATING
+    assert (await run.housekeeper.current()).phase is enums.Phase.EVALUATING
     leases = (await run.work.lease(token=rollout, capacity=9, serving_version=0, wait_s=0)).leases
-    assert [lease.kind for lease in leases] == [names.GroupKind.EVALUATION] * 3
+    assert [lease.kind for lease in leases] == [enums.GroupKind.EVALUATION] * 3
     for lease in leases:
         group = makers.make_group(lease_id=lease.lease_id, group_id=lease.group_id, attempt=0, rewards=(1.0,))
         await run.work.submit(rollout, group)
     assert not (await run.beat(rollout, 0)).finished
     await run.housekeeper.tick()
     assert (await run.beat(rollout, 0)).finished
-    assert (await run.housekeeper.current()).phase is names.Phase.FINISHED
+    assert (await run.housekeeper.current()).phase is enums.Phase.FINISHED
     written = pathlib.Path(run.config.state_dir) / "eval_results" / "0.json"
     found = json.loads(written.read_text(encoding="utf-8"))
     assert (found["step"], found["version"], found["missing"]) == (0, 0, {})
@@ -374,7 +375,7 @@ async def test_without_a_step_to_train_the_run_is_an_evaluation_alone(start: Sta
 
 async def test_a_restarted_coordinator_serves_the_same_bytes_and_goes_on(start: Start) -> None:
     run = start()
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     await run.generate(rollout, serving=0)
     before = await run.fetch(trainer, 1)
     run = start()
@@ -387,33 +388,33 @@ async def test_a_restarted_coordinator_serves_the_same_bytes_and_goes_on(start: 
 
 async def test_a_stop_is_answered_at_the_next_step_and_the_run_is_stopped_after_the_checkpoint(start: Start) -> None:
     run = start()
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     await run.generate(rollout, serving=0)
     await run.fetch(trainer, 1)
     assert await run.trainer.stop() == 1
-    assert (await run.fetch(trainer, 1))[0].kind is names.BatchKind.BATCH
+    assert (await run.fetch(trainer, 1))[0].kind is enums.BatchKind.BATCH
     await run.commit(trainer, 1)
-    assert (await run.fetch(trainer, 2, stop=True))[0].kind is names.BatchKind.STOP
-    assert (await run.housekeeper.current()).phase is names.Phase.STOPPING
+    assert (await run.fetch(trainer, 2, stop=True))[0].kind is enums.BatchKind.STOP
+    assert (await run.housekeeper.current()).phase is enums.Phase.STOPPING
     await run.trainer.commit_checkpoint(token=trainer, step=1, uri="u", seconds=1.0, final=False)
-    assert (await run.housekeeper.current()).phase is names.Phase.STOPPED
-    await run.register(names.Role.TRAINER, boot_id="b2", attempt=2, resume_step=1)
-    assert (await run.housekeeper.current()).phase is names.Phase.RUNNING
+    assert (await run.housekeeper.current()).phase is enums.Phase.STOPPED
+    await run.register(enums.Role.TRAINER, boot_id="b2", attempt=2, resume_step=1)
+    assert (await run.housekeeper.current()).phase is enums.Phase.RUNNING
 
 
 async def test_a_waiting_fetch_learns_of_a_stop_at_once(start: Start) -> None:
     run = start()
-    trainer = await run.register(names.Role.TRAINER, attempt=1)
+    trainer = await run.register(enums.Role.TRAINER, attempt=1)
     waiting = asyncio.ensure_future(run.fetch(trainer, 1, wait_s=60))
     for _ in range(10):
         await asyncio.to_thread(lambda: None)
     assert await run.trainer.stop() == 0
-    assert (await waiting)[0].kind is names.BatchKind.STOP
+    assert (await waiting)[0].kind is enums.BatchKind.STOP
 
 
 async def test_old_artifacts_go_once_nobody_needs_them(start: Start) -> None:
     run = start(max_steps=20)
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     for step in range(1, 6):
         await run.generate(rollout, serving=step - 1)
         await run.beat(rollout, 1 if step > 1 else 0)
@@ -445,7 +446,7 @@ async def test_a_second_coordinator_is_kept_out(start: Start, make_config: MakeC
 @pytest.mark.covers("algorithms 11")
 async def test_metrics_count_from_the_start_of_the_process_not_of_the_run(start: Start) -> None:
     run = start()
-    rollout = await run.register(names.Role.ROLLOUT)
+    rollout = await run.register(enums.Role.ROLLOUT)
     await run.housekeeper.refresh()
     await run.generate(rollout, serving=0, capacity=1)
     await run.housekeeper.refresh()
@@ -458,7 +459,7 @@ async def test_metrics_count_from_the_start_of_the_process_not_of_the_run(start:
 
 async def test_the_phases_of_consumed_groups_are_timed_from_the_queue_on(start: Start) -> None:
     run = start()
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     await run.generate(rollout, serving=0)
     await run.fetch(trainer, step=1)
     counts = {
@@ -471,7 +472,7 @@ async def test_the_phases_of_consumed_groups_are_timed_from_the_queue_on(start: 
 @pytest.mark.covers("workflows 9")
 async def test_a_step_of_oats_actor_is_in_the_gauges_as_it_is_in_the_history(start: Start) -> None:
     run = start()
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     await run.generate(rollout, serving=0)
     assert _sample(run, "rljob_actor_rewards") is None
     await run.fetch(trainer, step=1)
@@ -487,7 +488,7 @@ def _sample(run: Coordinator, name: str, /, **labels: str) -> float | None:
 
 
 async def hand_in_as_too_long(run: Coordinator, token: str) -> None:
-    await hand_in_as_failed(run, token, names.DropReason.TOO_LONG, "70 tokens")
+    await hand_in_as_failed(run, token, enums.DropReason.TOO_LONG, "70 tokens")
 
 
 async def hand_in_as_failed(run: Coordinator, token: str, reason: str, detail: str) -> None:
@@ -505,7 +506,7 @@ async def hand_in_as_failed(run: Coordinator, token: str, reason: str, detail: s
 @pytest.mark.covers("graders 4.3")
 async def test_a_run_of_which_no_prompt_can_be_used_ends_with_the_reason_and_not_before(start: Start) -> None:
     run = start(drop=True)
-    rollout = await run.register(names.Role.ROLLOUT)
+    rollout = await run.register(enums.Role.ROLLOUT)
     for left in range(20, 0, -1):
         assert run.core.order.num_prompts - await run.core.ledger.run(groups.num_unusable) == left
         await run.housekeeper.tick()
@@ -517,7 +518,7 @@ async def test_a_run_of_which_no_prompt_can_be_used_ends_with_the_reason_and_not
 @pytest.mark.covers("graders 4.3")
 async def test_a_prompt_that_is_too_long_is_dropped_and_counted_whatever_becomes_of_invalid_ones(start: Start) -> None:
     run = start(drop=False)
-    rollout = await run.register(names.Role.ROLLOUT)
+    rollout = await run.register(enums.Role.ROLLOUT)
     await hand_in_as_too_long(run, rollout)
     await run.housekeeper.tick()
     assert (await run.core.ledger.run(lambda ledger: ledger.counters()))["dropped:too_long"] == 1
@@ -525,16 +526,16 @@ async def test_a_prompt_that_is_too_long_is_dropped_and_counted_whatever_becomes
 
 async def test_a_record_that_cannot_be_used_ends_the_run_by_name_until_it_is_started_again(start: Start) -> None:
     run = start()
-    rollout = await run.register(names.Role.ROLLOUT)
+    rollout = await run.register(enums.Role.ROLLOUT)
     await hand_in_as_failed(run, rollout, "RecordError", "the record has no 'answer'")
     status = await run.housekeeper.current()
-    assert status.phase is names.Phase.FAILED
+    assert status.phase is enums.Phase.FAILED
     source = run.config.spec.data.train[0].name
     assert f"of source '{source}' cannot be used: the record has no 'answer'" in status.failure
     assert "onInvalidRecord: drop" in status.failure
     again = start()
     status = await again.housekeeper.current()
-    assert (status.phase, status.failure) == (names.Phase.RUNNING, ""), "its record may have been mended"
+    assert (status.phase, status.failure) == (enums.Phase.RUNNING, ""), "its record may have been mended"
 
 
 class SlowBuild:
@@ -546,7 +547,7 @@ class SlowBuild:
         self._build = builder.build
         monkeypatch.setattr(builder, "build", self)
 
-    def __call__(self, choice: steps.Choice, config: roles.CoordinatorConfig) -> builder.Built:
+    def __call__(self, choice: steps.Choice, config: process_config.CoordinatorConfig) -> builder.Built:
         self.begun.append(choice.step)
         assert self.go_on.wait(60)
         return self._build(choice, config)
@@ -567,7 +568,7 @@ async def test_a_batch_that_takes_longer_to_build_than_its_callers_wait_is_built
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, slow = start(), SlowBuild(monkeypatch)
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     await run.generate(rollout, serving=0)
     for _ in range(3):
         # What a server does with a handler whose client is gone.
@@ -579,30 +580,30 @@ async def test_a_batch_that_takes_longer_to_build_than_its_callers_wait_is_built
     waiting = asyncio.create_task(run.fetch(trainer, 1))
     slow.go_on.set()
     header, parts = await waiting
-    assert (header.kind, len(parts), slow.begun.count(1)) == (names.BatchKind.BATCH, 1, 1)
+    assert (header.kind, len(parts), slow.begun.count(1)) == (enums.BatchKind.BATCH, 1, 1)
     assert (await run.fetch(trainer, 1))[1] == parts
 
 
 @pytest.mark.covers("algorithms 10")
 async def test_the_next_batch_is_built_while_the_trainer_is_at_work_and_nobody_asks(start: Start) -> None:
     run = start()
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     await run.generate(rollout, serving=0)
     await until(run, lambda ledger: groups.recorded(ledger) == 2)
     assert (await run.fetch(trainer, 2))[0].wait_reason == "step 1 to be committed"
     await run.commit(trainer, 1)
     header, parts = await run.fetch(trainer, 2)
-    assert (header.kind, header.trainer_version, len(parts)) == (names.BatchKind.BATCH, 1, 1)
+    assert (header.kind, header.trainer_version, len(parts)) == (enums.BatchKind.BATCH, 1, 1)
 
 
 async def test_a_batch_that_cannot_be_built_ends_the_run_with_the_reason_and_is_not_tried_for_ever(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = start()
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     begun: list[int] = []
 
-    def broken(choice: steps.Choice, config: roles.CoordinatorConfig) -> builder.Built:
+    def broken(choice: steps.Choice, config: process_config.CoordinatorConfig) -> builder.Built:
         begun.append(choice.step)
         raise ZeroDivisionError("of an answer that nobody is to read in a log")
 
@@ -611,10 +612,10 @@ async def test_a_batch_that_cannot_be_built_ends_the_run_with_the_reason_and_is_
         await run.generate(rollout, serving=0)
         for _ in range(3):
             header, _ = await run.fetch(trainer, 1)
-            assert (header.kind, header.wait_reason) == (names.BatchKind.NOT_READY, run.why())
+            assert (header.kind, header.wait_reason) == (enums.BatchKind.NOT_READY, run.why())
     assert begun == [1]
     status = await run.housekeeper.current()
-    assert (status.phase, status.failure) == (names.Phase.FAILED, run.why())
+    assert (status.phase, status.failure) == (enums.Phase.FAILED, run.why())
     assert status.failure.startswith("the batch of step 1 cannot be built: ZeroDivisionError at test_stories.py")
     assert "answer that nobody" not in status.failure
 
@@ -622,8 +623,8 @@ async def test_a_batch_that_cannot_be_built_ends_the_run_with_the_reason_and_is_
 @pytest.mark.covers("workflows 11")
 async def test_an_evaluation_takes_one_rollout_of_four_and_training_goes_on(start: Start) -> None:
     run = start(suites=True)
-    fleet = [await run.register(names.Role.ROLLOUT, number=number) for number in range(4)]
-    trainer = await run.register(names.Role.TRAINER, attempt=1)
+    fleet = [await run.register(enums.Role.ROLLOUT, number=number) for number in range(4)]
+    trainer = await run.register(enums.Role.TRAINER, attempt=1)
     for token in fleet:
         await run.beat(token, 0)
     await run.housekeeper.tick()
@@ -632,14 +633,14 @@ async def test_an_evaluation_takes_one_rollout_of_four_and_training_goes_on(star
     for token in fleet:
         grant = await run.work.lease(token=token, capacity=3, serving_version=0, wait_s=0)
         kinds.append({lease.kind for lease in grant.leases})
-        held += grant.leases if grant.leases[0].kind is names.GroupKind.EVALUATION else []
-        if grant.leases[0].kind is names.GroupKind.TRAIN:
+        held += grant.leases if grant.leases[0].kind is enums.GroupKind.EVALUATION else []
+        if grant.leases[0].kind is enums.GroupKind.TRAIN:
             for lease in grant.leases:
                 made = makers.make_group(lease_id=lease.lease_id, group_id=lease.group_id, attempt=lease.attempt)
                 assert (await run.work.submit(token, made)).outcome == "accepted"
         if len(kinds) == 3:
             break
-    assert kinds == [{names.GroupKind.EVALUATION}, {names.GroupKind.TRAIN}, {names.GroupKind.TRAIN}]
+    assert kinds == [{enums.GroupKind.EVALUATION}, {enums.GroupKind.TRAIN}, {enums.GroupKind.TRAIN}]
     ids = tuple(lease.lease_id for lease in held)
 
     async def told() -> list[int]:
@@ -668,8 +669,8 @@ async def test_an_evaluation_takes_one_rollout_of_four_and_training_goes_on(star
 
 async def test_a_pod_whose_name_never_comes_again_is_forgotten(start: Start) -> None:
     run = start()
-    gone = await run.register(names.Role.ROLLOUT, number=7)
-    here = await run.register(names.Role.ROLLOUT)
+    gone = await run.register(enums.Role.ROLLOUT, number=7)
+    here = await run.register(enums.Role.ROLLOUT)
     (lease,) = (await run.work.lease(token=gone, capacity=1, serving_version=0, wait_s=0)).leases
     await run.clock.advance(3000)
     await run.beat(here, 0)
@@ -679,7 +680,7 @@ async def test_a_pod_whose_name_never_comes_again_is_forgotten(start: Start) -> 
     assert await run.core.ledger.run(lambda ledger: ledger.number("SELECT COUNT(*) AS n FROM sessions")) == 1
     with pytest.raises(errors.FencedError, match="register again"):
         await run.beat(gone, 0)
-    again = await run.register(names.Role.ROLLOUT, number=7)
+    again = await run.register(enums.Role.ROLLOUT, number=7)
     (offered,) = (await run.work.lease(token=again, capacity=1, serving_version=0, wait_s=0)).leases
     assert (offered.group_id, offered.attempt) == (lease.group_id, 1)
 
@@ -688,12 +689,12 @@ async def test_a_submitted_group_whose_tokens_are_lost_ends_the_run_instead_of_b
     start: Start,
 ) -> None:
     run = start()
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     grant = await run.work.lease(token=rollout, capacity=2, serving_version=0, wait_s=0)
     made = [makers.make_group(lease_id=x.lease_id, group_id=x.group_id, attempt=x.attempt) for x in grant.leases]
     await run.work.submit(rollout, made[0])
     await run.core.ledger.run(lambda ledger: ledger.db.change("DELETE FROM payloads"))
     await run.work.submit(rollout, made[1])
     header, _ = await run.fetch(trainer, 1)
-    assert (header.kind, header.wait_reason) == (names.BatchKind.NOT_READY, run.why())
+    assert (header.kind, header.wait_reason) == (enums.BatchKind.NOT_READY, run.why())
     assert "cannot be built: LedgerError" in run.why()

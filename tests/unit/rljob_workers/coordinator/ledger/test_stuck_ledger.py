@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_operator import coordinators
 from rljob_testing.clock import FakeClock
 from rljob_workers.coordinator import app, housekeeping, resume
@@ -39,12 +39,12 @@ def full() -> Full:
 
 @pytest.fixture
 async def housekeeper(
-    make_config: Callable[..., roles.CoordinatorConfig], clock: FakeClock, full: Full, tmp_path: pathlib.Path
+    make_config: Callable[..., process_config.CoordinatorConfig], clock: FakeClock, full: Full, tmp_path: pathlib.Path
 ) -> AsyncIterator[housekeeping.Housekeeper]:
     config = make_config()
     data = resume.load_data(config)
     state = resume.open_state(config, data_digest=data.digest, now=clock.now())
-    metrics = metrics_module.Metrics(role=names.Role.COORDINATOR, job=config.job)
+    metrics = metrics_module.Metrics(role=enums.Role.COORDINATOR, job=config.job)
     parts = app.make_context(config, clock=clock, metrics=metrics, data=data, state=state)
     found = housekeeping.Housekeeper(parts, registry.Publishing(parts), state.history)
     await found.refresh()
@@ -58,7 +58,7 @@ async def test_status_of_a_ledger_that_cannot_commit_is_the_last_known_with_the_
     housekeeper: housekeeping.Housekeeper,
 ) -> None:
     found = await housekeeper.current()
-    assert (found.reason, found.phase) == ("LedgerStuck", names.Phase.STARTING)
+    assert (found.reason, found.phase) == ("LedgerStuck", enums.Phase.STARTING)
 
 
 async def test_background_work_goes_on_and_says_so_once(

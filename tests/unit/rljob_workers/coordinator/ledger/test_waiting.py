@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_testing.sections import with_spec
 from rljob_workers.coordinator.ledger import groups, leases
 from rljob_workers.coordinator.policy import staleness
@@ -26,7 +26,7 @@ STEPS = 6
 
 def finish(bench: Any, rollout: str, open_leases: list[tuple[Any, int]], place: int) -> None:
     lease, version = open_leases.pop(place % len(open_leases))
-    assert bench.submit(rollout, lease, versions=version).outcome == names.TrajectoryOutcome.ACCEPTED
+    assert bench.submit(rollout, lease, versions=version).outcome == enums.TrajectoryOutcome.ACCEPTED
 
 
 def take(bench: Any, rollout: str, open_leases: list[tuple[Any, int]], version: int) -> None:

@@ -1,11 +1,11 @@
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.manifest.data import FilterGroupsSpec
 from rljob_testing.sections import section
 from rljob_workers.coordinator.policy import filters
 
-ZERO, LOW, HIGH = names.DropReason.ZERO_SPREAD, names.DropReason.TOO_LOW, names.DropReason.TOO_HIGH
+ZERO, LOW, HIGH = enums.DropReason.ZERO_SPREAD, enums.DropReason.TOO_LOW, enums.DropReason.TOO_HIGH
 
 
 def bounds(*, enabled: bool = False, lower: float | None = None, upper: float | None = None) -> FilterGroupsSpec:
@@ -27,7 +27,7 @@ def bounds(*, enabled: bool = False, lower: float | None = None, upper: float | 
     ],
 )
 def test_groups_are_filtered_on_their_raw_rewards(
-    config: FilterGroupsSpec, rewards: list[float], expected: names.DropReason | None
+    config: FilterGroupsSpec, rewards: list[float], expected: enums.DropReason | None
 ) -> None:
     assert filters.rejection(config, rewards) is expected
 

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_api.manifest.data import FilterGroupsSpec
 from rljob_api.manifest.job import JobSpec
 from rljob_testing import makers
@@ -10,12 +10,12 @@ from rljob_testing.sections import changed, make_spec, section
 from rljob_workers.coordinator.policy import submission
 
 SPEC = make_spec(group_size=4, max_infra_attempts_per_prompt=3)
-TRAIN, EVALUATION = names.GroupKind.TRAIN, names.GroupKind.EVALUATION
-Outcome, Drop, Requeue = names.TrajectoryOutcome, names.DropReason, submission.Requeue
+TRAIN, EVALUATION = enums.GroupKind.TRAIN, enums.GroupKind.EVALUATION
+Outcome, Drop, Requeue = enums.TrajectoryOutcome, enums.DropReason, submission.Requeue
 
 
 def facts(
-    *, infra: int = 0, data: int = 0, batch_index: int = 0, kind: names.GroupKind = TRAIN, pinned: int | None = None
+    *, infra: int = 0, data: int = 0, batch_index: int = 0, kind: enums.GroupKind = TRAIN, pinned: int | None = None
 ) -> submission.Facts:
     return submission.Facts(
         kind=kind, group_size=4, infra_attempts=infra, data_attempts=data, batch_index=batch_index,
@@ -71,7 +71,7 @@ def test_a_prompt_that_ran_out_of_data_attempts_ends() -> None:
 
 @pytest.mark.parametrize("reason", [Drop.TOO_LONG, Drop.INVALID_RECORD])
 @pytest.mark.parametrize("kind", [TRAIN, EVALUATION])
-def test_a_prompt_whose_record_is_left_out_ends_at_once(reason: names.DropReason, kind: names.GroupKind) -> None:
+def test_a_prompt_whose_record_is_left_out_ends_at_once(reason: enums.DropReason, kind: enums.GroupKind) -> None:
     failed = [
         types.MemberFailure(sample_index=index, role="rollout", reason=reason, detail="why", infra=False)
         for index in range(4)
@@ -82,7 +82,7 @@ def test_a_prompt_whose_record_is_left_out_ends_at_once(reason: names.DropReason
 
 @pytest.mark.parametrize("reason", ["DataError", "RecordError"])
 @pytest.mark.parametrize("kind", [TRAIN, EVALUATION])
-def test_a_record_that_nobody_can_use_ends_the_run_and_its_prompt_stays(reason: str, kind: names.GroupKind) -> None:
+def test_a_record_that_nobody_can_use_ends_the_run_and_its_prompt_stays(reason: str, kind: enums.GroupKind) -> None:
     failed = [
         types.MemberFailure(sample_index=index, role="verifier", reason=reason, detail="no gold", infra=False)
         for index in range(4)

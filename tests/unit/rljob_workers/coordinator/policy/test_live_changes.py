@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_api.manifest.data import CurriculumSpec
 from rljob_api.manifest.rollout import AsyncSpec
 from rljob_testing.sections import changed, section
 from rljob_workers.coordinator.policy import live_changes
 
-MakeConfig = Callable[..., roles.CoordinatorConfig]
+MakeConfig = Callable[..., process_config.CoordinatorConfig]
 
 
-def edited(config: roles.CoordinatorConfig, changes: Mapping[str, object]) -> roles.CoordinatorConfig:
+def edited(config: process_config.CoordinatorConfig, changes: Mapping[str, object]) -> process_config.CoordinatorConfig:
     """Return the config of the next generation, with values at dotted paths replaced."""
     job = config.job.model_copy(update={"config_generation": config.job.config_generation + 1})
     own = {path: value for path, value in changes.items() if not path.startswith("spec.")}

@@ -2,14 +2,14 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_workers.coordinator.policy import version_rules
 
 Make = Callable[..., types.WeightVersion]
 
 
 def known(
-    version: int, *, state: names.VersionState = names.VersionState.PUBLISHED, artifact: str | None = None
+    version: int, *, state: enums.VersionState = enums.VersionState.PUBLISHED, artifact: str | None = None
 ) -> version_rules.Registered:
     return version_rules.Registered(
         version=version, step=version, attempt=1, state=state, superseded=False, state_hash=f"hash-{version}",
@@ -64,7 +64,7 @@ def test_bytes_shared_with_a_kept_version_stay() -> None:
 
 
 def test_nothing_is_retired_twice() -> None:
-    everything = [known(1, state=names.VersionState.RETIRED), known(2)]
+    everything = [known(1, state=enums.VersionState.RETIRED), known(2)]
     assert version_rules.to_retire(everything, keep=1, needed=set()) == []
 
 

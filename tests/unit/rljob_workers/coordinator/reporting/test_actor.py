@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums, metric_names
 from rljob_workers.coordinator.reporting import oat_metrics
 
 # docs/design/workflows.md#s-9.
@@ -16,6 +16,8 @@ PUBLISHED = {
 @pytest.mark.covers("workflows 9")
 def test_every_published_metric_has_a_gauge_of_its_own_at_the_coordinator() -> None:
     assert set(oat_metrics.GAUGES) == {f"actor/{name}" for name in PUBLISHED}
-    declared = {metric.name for metric in names.METRICS if metric.kind == "g" and metric.role is names.Role.COORDINATOR}
+    declared = {
+        metric.name for metric in metric_names.METRICS if metric.kind == "g" and metric.role is enums.Role.COORDINATOR
+    }
     assert set(oat_metrics.GAUGES.values()) == {name for name in declared if name.startswith("rljob_actor_")}
     assert len(set(oat_metrics.GAUGES.values())) == len(PUBLISHED)

@@ -2,11 +2,11 @@ import itertools
 
 import pytest
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_workers.coordinator.reporting import metrics as metering
 from rljob_workers.runtime import metrics
 
-JOB = roles.JobIdentity(name="run", namespace="team", uid="u")
+JOB = process_config.JobIdentity(name="run", namespace="team", uid="u")
 
 
 @pytest.mark.parametrize(
@@ -21,14 +21,14 @@ JOB = roles.JobIdentity(name="run", namespace="team", uid="u")
 def test_calls_of_replaced_sessions_are_counted_and_other_refusals_are_not(
     error: errors.RLJobError, counted: float
 ) -> None:
-    made = metrics.Metrics(role=names.Role.COORDINATOR, job=JOB)
+    made = metrics.Metrics(role=enums.Role.COORDINATOR, job=JOB)
     metering.fenced_calls(made)(error)
     labels = {"rljob": "run", "rljob_namespace": "team"}
     assert made.registry.get_sample_value("rljob_fenced_calls_total", labels) == counted
 
 
 def test_outcomes_and_drops_are_shown_from_zero_so_that_the_first_of_each_is_an_increase() -> None:
-    made = metrics.Metrics(role=names.Role.COORDINATOR, job=JOB)
+    made = metrics.Metrics(role=enums.Role.COORDINATOR, job=JOB)
     metering.Metering(made)
     shown = made.exposition().decode()
     for outcome in ("accepted", "stale", "infra_failure", "filtered", "invalid", "duplicate"):

@@ -1,6 +1,6 @@
 import pytest
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_workers.coordinator.reporting import processes
 
 
@@ -13,7 +13,7 @@ def load(*, wait_s: float = 0.0, tokens: int = 0, waiting_for: str = "", since: 
 def reported(*reports: tuple[float, float, int]) -> processes.Pods:
     """Return pods after one rollout's reports of (time, total wait seconds, total tokens)."""
     known = processes.Pods()
-    known.add(processes.Pod(token="t", role=names.Role.ROLLOUT, pod="rollout-0"))
+    known.add(processes.Pod(token="t", role=enums.Role.ROLLOUT, pod="rollout-0"))
     for now, wait_s, tokens in reports:
         known.report(
             "t",
@@ -45,14 +45,14 @@ def test_without_two_reports_nothing_is_claimed() -> None:
 
 def test_a_replaced_process_is_forgotten() -> None:
     known = reported((0, 0, 0))
-    known.add(processes.Pod(token="new", role=names.Role.ROLLOUT, pod="rollout-0"), replaced=["t"])
+    known.add(processes.Pod(token="new", role=enums.Role.ROLLOUT, pod="rollout-0"), replaced=["t"])
     assert [pod.token for pod in known.all()] == ["new"]
     assert known.seen("t", now=1.0) is None
 
 
 def test_a_wait_keeps_its_beginning() -> None:
     known = processes.Pods()
-    known.add(processes.Pod(token="t", role=names.Role.TRAINER, pod="trainer-0"))
+    known.add(processes.Pod(token="t", role=enums.Role.TRAINER, pod="trainer-0"))
     known.waits("t", what="3 of 8 groups", on="rollout", since=10.0)
     known.waits("t", what="5 of 8 groups", on="rollout", since=20.0)
     (pod,) = known.all()
@@ -71,14 +71,14 @@ def test_a_wait_keeps_its_beginning() -> None:
     ],
 )
 def test_a_rollout_counts_while_it_serves(changed: dict[str, object], expected: bool) -> None:
-    pod = processes.Pod(token="t", role=names.Role.ROLLOUT, pod="r", receiver_state="SERVING", last_seen=99.0)
+    pod = processes.Pod(token="t", role=enums.Role.ROLLOUT, pod="r", receiver_state="SERVING", last_seen=99.0)
     for name, value in changed.items():
         setattr(pod, name, value)
     assert processes.is_ready(pod, serving_step=4, head_step=5, bound=1, now=100.0, silent_s=10.0) is expected
 
 
 def test_a_rollout_beyond_the_bound_does_not_count() -> None:
-    pod = processes.Pod(token="t", role=names.Role.ROLLOUT, pod="r", receiver_state="SERVING", last_seen=99.0)
+    pod = processes.Pod(token="t", role=enums.Role.ROLLOUT, pod="r", receiver_state="SERVING", last_seen=99.0)
     assert not processes.is_ready(pod, serving_step=3, head_step=5, bound=1, now=100.0, silent_s=10.0)
 
 

@@ -5,7 +5,7 @@ from collections import deque
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_workers.coordinator.reporting import processes, scaling_signal
 
 TARGET = 0.1
@@ -58,16 +58,16 @@ def test_an_autoscaler_finds_the_same_fleet_from_anywhere_and_stays_there(start:
 
 def _rollout(seen_s: float) -> processes.Pod:
     samples = deque([processes.Sample(0.0, 0.0, 0), processes.Sample(seen_s, 0.0, 0)])
-    return processes.Pod(token="t", role=names.Role.ROLLOUT, pod="r-0", samples=samples)
+    return processes.Pod(token="t", role=enums.Role.ROLLOUT, pod="r-0", samples=samples)
 
 
 def test_the_signal_is_held_until_every_rollout_was_seen_for_a_window() -> None:
     whole, new = _rollout(processes.WINDOW_S), _rollout(30.0)
-    assert scaling_signal.is_settled(names.Phase.RUNNING, [whole, whole])
-    assert not scaling_signal.is_settled(names.Phase.RUNNING, [whole, new])
-    assert not scaling_signal.is_settled(names.Phase.RUNNING, [])
+    assert scaling_signal.is_settled(enums.Phase.RUNNING, [whole, whole])
+    assert not scaling_signal.is_settled(enums.Phase.RUNNING, [whole, new])
+    assert not scaling_signal.is_settled(enums.Phase.RUNNING, [])
 
 
-@pytest.mark.parametrize("phase", [phase for phase in names.Phase if phase is not names.Phase.RUNNING])
-def test_the_signal_is_held_while_the_run_does_not_train(phase: names.Phase) -> None:
+@pytest.mark.parametrize("phase", [phase for phase in enums.Phase if phase is not enums.Phase.RUNNING])
+def test_the_signal_is_held_while_the_run_does_not_train(phase: enums.Phase) -> None:
     assert not scaling_signal.is_settled(phase, [_rollout(processes.WINDOW_S)])

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
-from rljob_api import codec, names, roles, types
+from rljob_api import enums, process_config, types
+from rljob_api.wire import codec
 from rljob_testing import clock as fake_clock
 from rljob_testing import makers, marked
 from rljob_testing.marked import COMPLETION, GOLD, IDS, PROMPT
@@ -18,14 +19,14 @@ from rljob_workers.coordinator import app, context, dispatch, housekeeping, resu
 from rljob_workers.coordinator.weights import registry
 from rljob_workers.runtime import metrics as metrics_module
 
-MakeConfig = Callable[..., roles.CoordinatorConfig]
+MakeConfig = Callable[..., process_config.CoordinatorConfig]
 VERDICT = dataclasses.replace(makers.make_verdict(), extracted=COMPLETION, detail=f"{COMPLETION} is not {GOLD}")
 
 
 class Coordinator:
     """A coordinator without sockets over marked prompts; `history` is what its own file says."""
 
-    def __init__(self, config: roles.CoordinatorConfig) -> None:
+    def __init__(self, config: process_config.CoordinatorConfig) -> None:
         record = {"prompt": PROMPT, "answer": GOLD}
         pathlib.Path(config.spec.data.train[0].path).write_text(
             "".join(json.dumps({"id": f"p{index}", **record}) + "\n" for index in range(20)), encoding="utf-8"
@@ -33,7 +34,7 @@ class Coordinator:
         self.clock = fake_clock.FakeClock()
         data = resume.load_data(config)
         self.state = resume.open_state(config, data_digest=data.digest, now=self.clock.now())
-        self.metrics = metrics_module.Metrics(role=names.Role.COORDINATOR, job=config.job)
+        self.metrics = metrics_module.Metrics(role=enums.Role.COORDINATOR, job=config.job)
         self.core: context.CoordinatorContext = app.make_context(
             config, clock=self.clock, metrics=self.metrics, data=data, state=self.state
         )
@@ -41,7 +42,7 @@ class Coordinator:
         self.housekeeper = housekeeping.Housekeeper(self.core, registry.Publishing(self.core), self.state.history)
         self._history = pathlib.Path(config.state_dir) / resume.HISTORY
 
-    async def register(self, role: names.Role, attempt: int = 0) -> str:
+    async def register(self, role: enums.Role, attempt: int = 0) -> str:
         session = await self.work.register(
             dispatch.Registration(
                 role=role, pod=f"{role}-0", boot_id="b", attempt=attempt, rank=0, resume_step=0, initial_state_hash="h"
@@ -107,7 +108,7 @@ async def test_what_is_handed_in_is_in_no_log_status_metric_or_answer(
     make: Callable[[types.GroupLease], types.PromptGroup], run: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    rollout = await run.register(names.Role.ROLLOUT)
+    rollout = await run.register(enums.Role.ROLLOUT)
     answers = await run.hand_in(rollout, make)
     assert len(answers) == 2
     marked.assert_untold("\n".join([*answers, await run.told(), marked.lines_of(caplog.records)]))
@@ -117,10 +118,10 @@ async def test_a_step_of_marked_rows_is_in_no_log_status_metric_or_history(
     run: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     await run.hand_in(rollout, group)
     header, _ = await run.trainer.fetch(token=trainer, step=1, rank=0, world_size=1, wait_s=0.0, stop=False)
-    assert header.kind is names.BatchKind.BATCH
+    assert header.kind is enums.BatchKind.BATCH
     now = run.clock.now()
     await run.trainer.commit_step(token=trainer, step=1, stats={}, started_at=now, finished_at=now)
     told = await run.told()
@@ -129,7 +130,7 @@ async def test_a_step_of_marked_rows_is_in_no_log_status_metric_or_history(
 
 
 async def test_names_of_parts_make_a_bounded_number_of_series(run: Coordinator) -> None:
-    rollout, trainer = await run.register(names.Role.ROLLOUT), await run.register(names.Role.TRAINER, attempt=1)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     parts = [f"style.p{index}" for index in range(training.MOST_PARTS + 10)]
     await run.hand_in(rollout, lambda lease: group(lease, parts))
     await run.trainer.fetch(token=trainer, step=1, rank=0, world_size=1, wait_s=0.0, stop=False)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_workers.coordinator.weights.store_process import StoreProcess
 from rljob_workers.runtime import clock
 
@@ -20,7 +20,7 @@ _LIMIT_S = 100.0
 
 
 @pytest.fixture
-def config(make_config: Callable[..., roles.CoordinatorConfig]) -> roles.CoordinatorConfig:
+def config(make_config: Callable[..., process_config.CoordinatorConfig]) -> process_config.CoordinatorConfig:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         port = int(held.getsockname()[1])
@@ -28,14 +28,14 @@ def config(make_config: Callable[..., roles.CoordinatorConfig]) -> roles.Coordin
 
 
 @pytest.fixture
-def path(config: roles.CoordinatorConfig, tmp_path: pathlib.Path) -> pathlib.Path:
+def path(config: process_config.CoordinatorConfig, tmp_path: pathlib.Path) -> pathlib.Path:
     found = tmp_path / "coordinator.json"
     found.write_text(config.model_dump_json(), encoding="utf-8")
     return found
 
 
 async def test_a_store_that_hangs_is_ended_and_started_again(
-    config: roles.CoordinatorConfig, path: pathlib.Path
+    config: process_config.CoordinatorConfig, path: pathlib.Path
 ) -> None:
     store = StoreProcess(
         config_path=path, host="127.0.0.1", port=config.store_port, clock=clock.SystemClock(), silent_s=3.0

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from rljob_api import errors, names, resolve, roles
-from rljob_api.load import load_manifest
+from rljob_api import enums, errors, process_config, resolve
+from rljob_api.validation.load import load_manifest
 from rljob_testing.clock import FakeClock
 from rljob_workers.local import prepare
 from rljob_workers.local.checks import model_memory, preflight
@@ -40,7 +40,7 @@ def manifest(folder: pathlib.Path) -> prepare.Manifest:
     return prepare.Manifest(job=load_manifest(MANIFEST), text=MANIFEST, path=folder / "job.yaml")
 
 
-def configs(folder: pathlib.Path) -> dict[str, roles.ProcessConfig]:
+def configs(folder: pathlib.Path) -> dict[str, process_config.ProcessConfig]:
     resolved = prepare.resolve_here(manifest(folder), run_dir=folder / "run", uid="u-1")
     return launch.process_names(resolved.configs)
 
@@ -58,7 +58,7 @@ def test_everything_listens_on_loopback_on_ports_of_its_own(tmp_path: pathlib.Pa
 
 def test_relative_data_paths_are_relative_to_the_manifest(tmp_path: pathlib.Path) -> None:
     coordinator = configs(tmp_path)["coordinator"]
-    assert isinstance(coordinator, roles.CoordinatorConfig)
+    assert isinstance(coordinator, process_config.CoordinatorConfig)
     assert coordinator.spec.data.train[0].path == str(tmp_path / "data" / "t.jsonl")
 
 
@@ -75,7 +75,7 @@ def test_each_start_of_the_trainer_is_a_new_attempt_recorded_before_it_exists(tm
         attempt=4,
         env=launch.environment(tmp_path, cache=tmp_path),
     )
-    children = [launcher.spawn("trainer", names.Role.TRAINER) for _ in range(2)]
+    children = [launcher.spawn("trainer", enums.Role.TRAINER) for _ in range(2)]
     while any(child.poll() is None for child in children):
         pass
     log.close()
@@ -101,7 +101,7 @@ def test_a_process_sees_the_gpus_that_were_planned_for_it_and_the_others_what_th
         env={**launch.environment(tmp_path, cache=tmp_path), "CUDA_VISIBLE_DEVICES": "all"},
         gpus={"trainer": ("4", "5")},
     )
-    for child in [launcher.spawn(str(role), role) for role in (names.Role.TRAINER, names.Role.COORDINATOR)]:
+    for child in [launcher.spawn(str(role), role) for role in (enums.Role.TRAINER, enums.Role.COORDINATOR)]:
         while child.poll() is None:
             pass
     log.close()
@@ -133,16 +133,16 @@ def test_shape_of_a_model_folder_is_counted_from_its_config(tmp_path: pathlib.Pa
         "tie_word_embeddings": True,
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
-    model = roles.ModelFiles(name="mine", path=str(tmp_path), cache_dir="")
+    model = process_config.ModelFiles(name="mine", path=str(tmp_path), cache_dir="")
     found = model_memory.shape_of(model)
     assert found is not None
     assert found.num_params == 134_515_008
-    builtin = roles.ModelFiles(name="builtin:smollm2-135m-instruct", cache_dir="")
+    builtin = process_config.ModelFiles(name="builtin:smollm2-135m-instruct", cache_dir="")
     assert model_memory.shape_of(builtin) == found
 
 
 def test_shape_of_an_absent_model_is_unknown(tmp_path: pathlib.Path) -> None:
-    assert model_memory.shape_of(roles.ModelFiles(name=str(tmp_path / "no"), cache_dir="")) is None
+    assert model_memory.shape_of(process_config.ModelFiles(name=str(tmp_path / "no"), cache_dir="")) is None
 
 
 HYBRID = {"model_type": "lfm2", "layer_types": ["conv", "full_attention"]}
@@ -192,7 +192,7 @@ def test_temporary_files_go_where_the_run_says_and_compiled_kernels_where_they_a
 
 def test_a_file_of_the_working_folder_is_no_module_of_a_role(tmp_path: pathlib.Path) -> None:
     (tmp_path / "random.py").write_text("raise SystemExit('the wrong one')")
-    command = [*launch.own_programs(names.Role.COORDINATOR), "--help"]
+    command = [*launch.own_programs(enums.Role.COORDINATOR), "--help"]
     ended = subprocess.run(
         command,
         cwd=tmp_path,

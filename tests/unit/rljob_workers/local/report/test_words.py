@@ -3,12 +3,12 @@
 import html.parser
 import json
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_workers.local.report import render, summary
 from rljob_workers.local.run import outcome, runner
 from rljob_workers.local.rundir import history, journal
 
-STATUS = types.RunStatus(job="addition", phase=names.Phase.RUNNING, step=12, max_steps=25, checkpoint_step=10)
+STATUS = types.RunStatus(job="addition", phase=enums.Phase.RUNNING, step=12, max_steps=25, checkpoint_step=10)
 EVALUATIONS = (
     history.Evaluation(suite="held-out", step=0, accuracy=0.115, n=200),
     history.Evaluation(suite="held-out", step=25, accuracy=0.48, n=200),

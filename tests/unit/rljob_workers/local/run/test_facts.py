@@ -12,22 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_workers.local import prepare, processes
 from rljob_workers.local.run import deadlines, launch, resources
 from rljob_workers.local.rundir import intervals, journal
 
-ROLES = {names.Role.COORDINATOR: 1, names.Role.ROLLOUT: 2, names.Role.VERIFIER: 1, names.Role.TRAINER: 2}
+ROLES = {enums.Role.COORDINATOR: 1, enums.Role.ROLLOUT: 2, enums.Role.VERIFIER: 1, enums.Role.TRAINER: 2}
 
 
 def test_on_two_cores_trainer_and_rollout_share_both() -> None:
-    plan = resources.plan_cores([0, 1], {names.Role.ROLLOUT: 1, names.Role.TRAINER: 1})
-    assert plan[names.Role.ROLLOUT][0].affinity == plan[names.Role.TRAINER][0].affinity == (0, 1)
+    plan = resources.plan_cores([0, 1], {enums.Role.ROLLOUT: 1, enums.Role.TRAINER: 1})
+    assert plan[enums.Role.ROLLOUT][0].affinity == plan[enums.Role.TRAINER][0].affinity == (0, 1)
 
 
 def test_with_many_cores_compute_processes_get_disjoint_slices_that_cover_all() -> None:
     plan = resources.plan_cores(range(10), ROLES)
-    shares = [*plan[names.Role.ROLLOUT], *plan[names.Role.TRAINER]]
+    shares = [*plan[enums.Role.ROLLOUT], *plan[enums.Role.TRAINER]]
     assert [share.affinity for share in shares] == [(0, 1), (2, 3, 4), (5, 6), (7, 8, 9)]
     assert [share.num_threads for share in shares] == [2, 3, 2, 3]
 
@@ -47,7 +47,7 @@ def test_a_machine_without_cores_is_refused() -> None:
 
 def role_configs(
     folder: pathlib.Path, *, device: str = "cuda", rollouts: int = 1, ranks: int = 1, tensor: int = 1, share: str = ""
-) -> dict[str, roles.ProcessConfig]:
+) -> dict[str, process_config.ProcessConfig]:
     memory = f', gpuMemoryUtilization: "{share}"' if share else ""
     path = folder / "job.yaml"
     path.write_text(

@@ -3,12 +3,12 @@
 import dataclasses
 import io
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_workers.local.run import display, progress, supervise
 
 RUNNING = types.RunStatus(
     job="addition",
-    phase=names.Phase.RUNNING,
+    phase=enums.Phase.RUNNING,
     step=41,
     max_steps=200,
     reward_mean=0.62,
@@ -21,9 +21,9 @@ RUNNING = types.RunStatus(
     pods=tuple(types.PodStatus(role="rollout", pod=f"rollout-{index}", ready=index > 0) for index in range(4)),
 )
 STATES = {
-    "coordinator": supervise.State(role=names.Role.COORDINATOR, running=True),
-    "rollout": supervise.State(role=names.Role.ROLLOUT, running=True),
-    "trainer": supervise.State(role=names.Role.TRAINER, running=True),
+    "coordinator": supervise.State(role=enums.Role.COORDINATOR, running=True),
+    "rollout": supervise.State(role=enums.Role.ROLLOUT, running=True),
+    "trainer": supervise.State(role=enums.Role.TRAINER, running=True),
 }
 
 
@@ -46,14 +46,14 @@ def test_durations_read_like_a_person_says_them() -> None:
 def test_phase_names_who_still_loads_the_model() -> None:
     starting = dataclasses.replace(
         RUNNING,
-        phase=names.Phase.STARTING,
+        phase=enums.Phase.STARTING,
         pods=(types.PodStatus(role="trainer", pod="trainer"), types.PodStatus(role="rollout", pod="rollout")),
     )
     assert progress.phase_line(starting, STATES) == "starting: rollout loading the model"
 
 
 def test_role_line_shows_a_planned_restart() -> None:
-    state = supervise.State(role=names.Role.TRAINER, running=False, restart_in_s=3.6)
+    state = supervise.State(role=enums.Role.TRAINER, running=False, restart_in_s=3.6)
     assert "restarts in 4 s" in progress.role_line("trainer", state, RUNNING)
 
 
@@ -84,7 +84,7 @@ def test_nobody_sees_ten_silent_seconds_before_the_first_step() -> None:
 
 def test_changing_counts_are_told_now_and_then_and_not_each_time() -> None:
     def evaluating(tick: int) -> types.RunStatus:
-        return dataclasses.replace(RUNNING, step=0, phase=names.Phase.EVALUATING, evaluating=f"heldout {tick}/200")
+        return dataclasses.replace(RUNNING, step=0, phase=enums.Phase.EVALUATING, evaluating=f"heldout {tick}/200")
 
     lines = shown(*(frame(tick / 5, evaluating(tick)) for tick in range(100)))
     assert 3 <= len(lines) <= 6
@@ -120,5 +120,5 @@ def test_process_started_again_loads_until_the_coordinator_hears_of_it() -> None
         types.PodStatus(role="trainer", pod="trainer", last_seen=90.0),
     )
     known = dataclasses.replace(RUNNING, pods=pods)
-    again = STATES | {"trainer": supervise.State(role=names.Role.TRAINER, running=True, started_at=95.0)}
+    again = STATES | {"trainer": supervise.State(role=enums.Role.TRAINER, running=True, started_at=95.0)}
     assert progress.phase_line(known, again) == "starting: trainer loading the model"

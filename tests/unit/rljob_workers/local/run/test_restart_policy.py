@@ -4,16 +4,16 @@ import dataclasses
 
 import pytest
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_api.lifecycle import Failure, FailureClass
 from rljob_api.manifest.lifecycle import ExitCodesSpec, FailureRuleSpec
 from rljob_workers.local.run import restart_policy
 from rljob_workers.local.run.restart_policy import Done, Ending, History, Policy, Restart
 
-TRAINER, ROLLOUT, COORDINATOR = names.Role.TRAINER, names.Role.ROLLOUT, names.Role.COORDINATOR
+TRAINER, ROLLOUT, COORDINATOR = enums.Role.TRAINER, enums.Role.ROLLOUT, enums.Role.COORDINATOR
 
 
-def ending(role: names.Role = TRAINER, code: int = 1, **changes: float) -> Ending:
+def ending(role: enums.Role = TRAINER, code: int = 1, **changes: float) -> Ending:
     return dataclasses.replace(Ending(role=role, code=code, ran_s=5.0, steps_gained=1), **changes)  # type: ignore[arg-type]  # a test's shorthand
 
 
@@ -112,7 +112,7 @@ def test_infrastructure_failures_have_a_budget_of_their_own() -> None:
 
 @pytest.mark.parametrize("role", [TRAINER, ROLLOUT, COORDINATOR])
 @pytest.mark.parametrize("code", [-9, 1])
-def test_run_that_passes_checkpoints_outlives_any_number_of_failures(role: names.Role, code: int) -> None:
+def test_run_that_passes_checkpoints_outlives_any_number_of_failures(role: enums.Role, code: int) -> None:
     history, policy = History(), Policy(max_app_restarts=2, max_infra_restarts=2)
     for _ in range(100):
         for checkpoints_gained in (0, 1):
@@ -125,7 +125,7 @@ def test_run_that_passes_checkpoints_outlives_any_number_of_failures(role: names
 
 
 @pytest.mark.parametrize("role", [TRAINER, ROLLOUT, COORDINATOR])
-def test_run_that_passes_no_checkpoint_ends_when_its_restarts_are_used(role: names.Role) -> None:
+def test_run_that_passes_no_checkpoint_ends_when_its_restarts_are_used(role: enums.Role) -> None:
     history, policy = History(), Policy(max_infra_restarts=2)
     for _ in range(2):
         decision = decide(ending(role, code=-9, steps_gained=1), history=history, policy=policy)

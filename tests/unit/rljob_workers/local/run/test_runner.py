@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 from collections.abc import Callable
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_testing.clock import FakeClock
 from rljob_workers.local.run import deadlines, display, restart_policy, runner, shutdown, supervise
 from rljob_workers.local.rundir import journal, layout
@@ -95,7 +95,7 @@ class World:
         self.log.close()
         return outcome
 
-    def reach(self, step: int, phase: names.Phase = names.Phase.RUNNING, **facts: object) -> None:
+    def reach(self, step: int, phase: enums.Phase = enums.Phase.RUNNING, **facts: object) -> None:
         moved = self.status is None or step != self.status.step
         at = self.clock.now() if moved or self.status is None else self.status.last_progress_at
         self.status = dataclasses.replace(
@@ -103,7 +103,7 @@ class World:
             **facts,  # type: ignore[arg-type]  # a test's shorthand
         )
 
-    def _spawn(self, name: str, role: names.Role) -> FakeProcess:
+    def _spawn(self, name: str, role: enums.Role) -> FakeProcess:
         self.events.append(f"start {name}")
         self.processes[name] = FakeProcess(name, self.events)
         return self.processes[name]
@@ -164,14 +164,14 @@ def test_culprit_of_a_stall_is_replaced_once_per_timeout_and_nobody_else(tmp_pat
 
 def test_run_that_the_coordinator_declares_failed_ends_with_its_reason(tmp_path: pathlib.Path) -> None:
     why = "record 7 of source 'sums' cannot be used: it has no 'answer'"
-    _, outcome = play(tmp_path, lambda world, at: world.reach(1, names.Phase.FAILED, failure=why))
+    _, outcome = play(tmp_path, lambda world, at: world.reach(1, enums.Phase.FAILED, failure=why))
     assert (outcome.ending, outcome.reason) == (runner.Ending.FAILED, "ConfigurationError")
     assert outcome.because == why
 
 
 def test_trainer_that_finished_waits_for_the_last_evaluation(tmp_path: pathlib.Path) -> None:
     def script(world: World, at: float) -> None:
-        world.reach(10, names.Phase.FINISHED if at >= 30 else names.Phase.EVALUATING)
+        world.reach(10, enums.Phase.FINISHED if at >= 30 else enums.Phase.EVALUATING)
         if at == 10:
             world.processes["trainer"].code = 0
 

@@ -1,6 +1,6 @@
 """Order and bounds of an orderly end, with hand-written fakes of the processes."""
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_testing.clock import FakeClock
 from rljob_workers.local.run import restart_policy, shutdown, supervise
 
@@ -52,7 +52,7 @@ class Scene:
             ask_trainer=self._ask,
         )
 
-    def _spawn(self, name: str, role: names.Role) -> FakeProcess:
+    def _spawn(self, name: str, role: enums.Role) -> FakeProcess:
         self.processes[name] = FakeProcess(name, self.events, self.obedient)
         return self.processes[name]
 

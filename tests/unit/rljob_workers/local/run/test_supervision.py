@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from rljob_api import lifecycle, names
+from rljob_api import enums, lifecycle
 from rljob_testing.clock import FakeClock
 from rljob_workers.local import processes
 from rljob_workers.local.run import restart_policy, supervise
 from rljob_workers.local.run.child import Child, readable
 from rljob_workers.runtime.clock import SystemClock
 
-ROLLOUT = names.Role.ROLLOUT
+ROLLOUT = enums.Role.ROLLOUT
 WAIT_S = 20.0
 SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 # A parent with a worker in a session of its own, as an engine core or a grading worker may be.
@@ -111,10 +111,10 @@ def test_letting_go_of_the_leash_ends_the_whole_tree(start: Callable[[str], Chil
 
 RUNNER = """
 import os, pathlib, sys, time
-from rljob_api import names
+from rljob_api import enums
 from rljob_testing.clock import FakeClock
 from rljob_workers.local.run.child import Child
-child = Child(role=names.Role.ROLLOUT, name="rollout", command=[sys.executable, "-c", sys.argv[1]],
+child = Child(role=enums.Role.ROLLOUT, name="rollout", command=[sys.executable, "-c", sys.argv[1]],
               log=pathlib.Path(sys.argv[2]), env=dict(os.environ))
 while child.pid is None or not child.last_lines():
     time.sleep(0.02)
@@ -140,7 +140,7 @@ def test_killed_guard_takes_the_role_with_it_and_strays_are_swept(tmp_path: path
     # In a process of its own, because the sweep ends every child of the process that is not a guard.
     program = f"""
 import os, pathlib, signal, sys, time
-from rljob_api import names
+from rljob_api import enums
 from rljob_testing.clock import FakeClock
 from rljob_workers.local import processes
 from rljob_workers.local.run import restart_policy, supervise
@@ -152,7 +152,7 @@ def spawn(name, role):
     return Child(role=role, name=name, command=command, log=log, env=dict(os.environ))
 supervisor = supervise.Supervisor(spawn=spawn, policy=restart_policy.Policy(first_delay_s=600.0, most_delay_s=600.0),
                                   clock=clock.SystemClock(), sweep=supervise.end_strays)
-supervisor.start("rollout", names.Role.ROLLOUT, supervise.Progress())
+supervisor.start("rollout", enums.Role.ROLLOUT, supervise.Progress())
 child = supervisor.running()["rollout"]
 while child.pid is None or not child.last_lines():
     time.sleep(0.02)
@@ -169,7 +169,7 @@ print(ended[0].code, [processes.is_running(pid) for pid in pids], flush=True)
 
 
 def supervisor_of(program: str, folder: pathlib.Path, policy: restart_policy.Policy) -> supervise.Supervisor:
-    def spawn(name: str, role: names.Role) -> Child:
+    def spawn(name: str, role: enums.Role) -> Child:
         return Child(role=role, name=name, command=command(program), log=folder / f"{name}.log", env=dict(os.environ))
 
     return supervise.Supervisor(spawn=spawn, policy=policy, clock=SystemClock(), sweep=lambda _guards: None)
@@ -242,7 +242,7 @@ def test_checkpoint_while_a_process_is_started_again_is_progress_for_its_budget(
     """Of a process that never lives as long as from one checkpoint to the next, while the run gets on."""
     clock, started = FakeClock(), list[Stands]()
 
-    def spawn(name: str, role: names.Role) -> Stands:
+    def spawn(name: str, role: enums.Role) -> Stands:
         started.append(Stands())
         return started[-1]
 

@@ -8,7 +8,7 @@ import tempfile
 import pytest
 
 from rljob_api import errors
-from rljob_api.load import load_manifest
+from rljob_api.validation.load import load_manifest
 from rljob_workers.local.rundir import changes, layout
 
 SPEC: dict[str, object] = {"maxSteps": 25, "algorithm": {"groupSize": 8}, "rollout": {"replicas": 1}}

@@ -6,8 +6,8 @@ import pathlib
 import pytest
 
 from rljob_api import errors
-from rljob_api.load import load_manifest
 from rljob_api.manifest import rollout
+from rljob_api.validation.load import load_manifest
 from rljob_testing import packages
 from rljob_workers.local.checks import missing
 from rljob_workers.rollout.engines import base, fake

@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from rljob_api import errors, types
-from rljob_api.names import ReceiverState
+from rljob_api.enums import ReceiverState
 from rljob_testing import rollout as fakes
 from rljob_testing.clock import FakeClock
 from rljob_workers.rollout import request_gate

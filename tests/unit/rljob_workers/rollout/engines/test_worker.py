@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_testing import makers
 from rljob_testing import rollout as fakes
 from rljob_testing.clock import FakeClock
@@ -17,7 +17,7 @@ from rljob_workers.rollout.episodes import rlvr
 from rljob_workers.rollout.sync import receiver
 from rljob_workers.runtime import metrics as metrics_module
 
-JOB = roles.JobIdentity(name="job", namespace="default", uid="u")
+JOB = process_config.JobIdentity(name="job", namespace="default", uid="u")
 
 
 class Rig:
@@ -32,7 +32,7 @@ class Rig:
         self.grading = fakes.FakeGrading(self.events)
         self.stager = fakes.FakeStager(self.events)
         self.slots = wait_accounting.SlotWaits(num_slots=max_groups, clock=self.clock)
-        self.metrics = metrics_module.Metrics(role=names.Role.ROLLOUT, job=JOB)
+        self.metrics = metrics_module.Metrics(role=enums.Role.ROLLOUT, job=JOB)
         self.probes = reporting.Readiness(max_lag_steps=1)
         self.sessions: list[str] = []
         self.options = worker.WorkerOptions(
@@ -284,7 +284,7 @@ async def test_generation_goes_on_while_the_coordinator_cannot_be_reached() -> N
     rig.work.faults = {name: [errors.UnavailableError("down")] * 6 for name in ("heartbeat", "lease")}
     await rig.go(10.0)
     assert len(rig.work.submitted) == 1
-    assert rig.slots.totals()[names.WaitReason.COORDINATOR] > 0.0
+    assert rig.slots.totals()[enums.WaitReason.COORDINATOR] > 0.0
     await rig.end()
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_testing import makers, marked
 from rljob_testing import rollout as fakes
 from rljob_testing.clock import FakeClock
@@ -188,7 +188,7 @@ class Rig:
     def __init__(self) -> None:
         self.clock, self.model, self.tokens = FakeClock(), Model(), fakes.FakeTokens()
         self.metrics = metrics.Metrics(
-            role=names.Role.ROLLOUT, job=roles.JobIdentity(name="job", namespace="default", uid="u")
+            role=enums.Role.ROLLOUT, job=process_config.JobIdentity(name="job", namespace="default", uid="u")
         )
         engine = fake.FakeEngine(clock=self.clock)
         self.receiver = receiver.WeightReceiver(
@@ -305,9 +305,9 @@ async def test_what_a_users_template_raises_or_returns_is_not_quoted(
     assert_untold(scored)
 
 
-@pytest.mark.parametrize("kind", list(names.GroupKind))
+@pytest.mark.parametrize("kind", list(enums.GroupKind))
 async def test_a_group_that_goes_well_is_not_quoted(
-    kind: names.GroupKind, rig: Rig, assert_untold: Callable[[group.ScoredGroup], None]
+    kind: enums.GroupKind, rig: Rig, assert_untold: Callable[[group.ScoredGroup], None]
 ) -> None:
     scored = await rig.run(kind=kind)
     assert len(scored.group.trajectories) == 2

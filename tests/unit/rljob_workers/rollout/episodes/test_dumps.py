@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_api.manifest.lifecycle import ObservabilitySpec
 from rljob_testing import makers
 from rljob_testing import rollout as fakes
@@ -89,7 +89,7 @@ def test_rows_are_appended_under_kind_and_newest_version(tmp_path: pathlib.Path)
     group = scored(makers.make_group(group_id="g", rewards=(1.0, 0.0), versions=3))
     lease = fakes.make_lease(group_id="g")
     dumper.dump(lease, group)
-    dumper.dump(dataclasses.replace(lease, kind=names.GroupKind.EVALUATION), group)
+    dumper.dump(dataclasses.replace(lease, kind=enums.GroupKind.EVALUATION), group)
     assert [line["reward"] for line in read(tmp_path / "rollout" / "3" / "g.jsonl")] == [1.0, 0.0]
     assert (tmp_path / "eval-rollout" / "3" / "g.jsonl").exists()
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_api.manifest.data import DataSourceSpec
 from rljob_testing import makers
 from rljob_testing import rollout as fakes
@@ -16,7 +16,7 @@ from rljob_workers.rollout.episodes import protocols, rlvr
 from rljob_workers.rollout.sync import receiver
 from rljob_workers.runtime import metrics
 
-JOB = roles.JobIdentity(name="job", namespace="default", uid="u")
+JOB = process_config.JobIdentity(name="job", namespace="default", uid="u")
 INFRA = makers.make_verdict(None)
 
 
@@ -69,7 +69,7 @@ class Rig:
             receiver=self.receiver,
             max_attempts=self.max_attempts,
             clock=self.clock,
-            metrics=metrics.Metrics(role=names.Role.ROLLOUT, job=JOB),
+            metrics=metrics.Metrics(role=enums.Role.ROLLOUT, job=JOB),
             predicate=self.predicate,
             sources=self.sources,
         )
@@ -300,7 +300,7 @@ async def test_times_cover_generation_and_verification_apart() -> None:
     group = await rig.run(fakes.make_lease(), seconds=7.0)
     assert group.generate_finished_at - group.generate_started_at == 4.0
     assert group.verify_s == 3.0
-    assert rig.slots.totals()[names.WaitReason.VERIFIER] == 3.0 / 2
+    assert rig.slots.totals()[enums.WaitReason.VERIFIER] == 3.0 / 2
 
 
 async def test_a_matched_stop_string_is_cut_from_the_text_and_kept_in_the_ids() -> None:
@@ -323,7 +323,7 @@ async def test_a_matched_stop_string_is_cut_from_the_text_and_kept_in_the_ids() 
 async def test_rows_of_an_evaluation_carry_the_texts_that_were_sent_and_sampled() -> None:
     rig = Rig()
     await rig.start()
-    evaluated = await rig.run(fakes.make_lease(kind=names.GroupKind.EVALUATION, pinned_version=types.VersionId(0)))
+    evaluated = await rig.run(fakes.make_lease(kind=enums.GroupKind.EVALUATION, pinned_version=types.VersionId(0)))
     trained = await rig.run(fakes.make_lease())
     for row in evaluated.trajectories:
         assert row.prompt_text == "2+2"
@@ -341,10 +341,10 @@ class Shouting(fakes.FakeTokens):
 @pytest.mark.covers("workflows 11")
 @pytest.mark.parametrize(
     ("kind", "prompt", "suite"),
-    [(names.GroupKind.EVALUATION, "!2+2", "train"), (names.GroupKind.TRAIN, "2+2", "")],
+    [(enums.GroupKind.EVALUATION, "!2+2", "train"), (enums.GroupKind.TRAIN, "2+2", "")],
 )
 async def test_a_suite_with_a_template_of_its_own_is_asked_by_it_and_training_of_the_same_name_is_not(
-    kind: names.GroupKind, prompt: str, suite: str
+    kind: enums.GroupKind, prompt: str, suite: str
 ) -> None:
     rig = Rig()
     await rig.start()
@@ -358,9 +358,9 @@ async def test_a_suite_with_a_template_of_its_own_is_asked_by_it_and_training_of
 
 
 @pytest.mark.covers("workflows 6.2")
-@pytest.mark.parametrize(("kind", "rejected"), [(names.GroupKind.TRAIN, True), (names.GroupKind.EVALUATION, False)])
+@pytest.mark.parametrize(("kind", "rejected"), [(enums.GroupKind.TRAIN, True), (enums.GroupKind.EVALUATION, False)])
 async def test_the_users_predicate_is_asked_about_groups_of_training_alone(
-    kind: names.GroupKind, rejected: bool
+    kind: enums.GroupKind, rejected: bool
 ) -> None:
     rig = Rig()
     await rig.start()

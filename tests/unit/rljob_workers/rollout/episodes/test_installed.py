@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_testing import episodes, examples, packages
 from rljob_testing import rollout as fakes
 from rljob_workers.rollout import code_check
@@ -68,5 +68,5 @@ def test_one_that_cannot_be_used_is_refused(workflow: str, sentence: str) -> Non
 
 def test_the_check_of_a_plan_loads_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert code_check.main(["", "plugin:guess-number", "{}", "{}"]) == 0
-    assert code_check.main(["", "plugin:nobody", "{}", "{}"]) == int(names.ExitCode.BAD_INPUT)
+    assert code_check.main(["", "plugin:nobody", "{}", "{}"]) == int(enums.ExitCode.BAD_INPUT)
     assert "'plugin:nobody', but no package" in capsys.readouterr().err

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_workers.rollout.episodes import turns
 
 FINITE = st.floats(min_value=-100, max_value=100)
@@ -52,13 +52,13 @@ def test_scale_5_without_bias_gives_plus_and_minus_5(success: float, expected: f
     ("successes", "lower", "upper", "expected"),
     [
         pytest.param([0.5, 0.7], 0.1, 1.0, None, id="mean 0.6 is inside"),
-        pytest.param([0.5, 0.7], 0.0, 0.0, names.DropReason.TOO_HIGH, id="upper bound 0"),
-        pytest.param([0.0, 0.0], 0.1, 1.0, names.DropReason.TOO_LOW, id="below the lower bound"),
+        pytest.param([0.5, 0.7], 0.0, 0.0, enums.DropReason.TOO_HIGH, id="upper bound 0"),
+        pytest.param([0.0, 0.0], 0.1, 1.0, enums.DropReason.TOO_LOW, id="below the lower bound"),
         pytest.param([1.0, 0.0], 0.5, 0.5, None, id="bounds are inclusive"),
     ],
 )
 def test_a_group_is_judged_by_its_mean_success(
-    successes: list[float], lower: float, upper: float, expected: names.DropReason | None
+    successes: list[float], lower: float, upper: float, expected: enums.DropReason | None
 ) -> None:
     assert turns.rejection(successes, lower=lower, upper=upper) is expected
 

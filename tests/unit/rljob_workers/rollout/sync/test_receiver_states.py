@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api import errors
-from rljob_api.names import ReceiverState as S
+from rljob_api.enums import ReceiverState as S
 from rljob_workers.rollout.sync import states
 from rljob_workers.rollout.sync.states import Event
 

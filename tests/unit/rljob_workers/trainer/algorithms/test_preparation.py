@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 import torch
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_api.manifest.algorithm import AlgorithmSpec, CriticSpec, NormalizeSpec
 from rljob_api.manifest.loss import LossSpec
 from rljob_testing import trainer_makers as makers
@@ -17,7 +17,7 @@ from rljob_workers.trainer import pre_update
 from rljob_workers.trainer.algorithms import advantages as advantages_module
 from rljob_workers.trainer.model import batch_tensors
 
-Stat = names.StepStat
+Stat = enums.StepStat
 
 CPU = torch.device("cpu")
 PLUS_PLUS = make_returns(normalize=section(NormalizeSpec, mean="batch", std="batch", eps=0.0))

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from rljob_api import names, types
+from rljob_api import enums, types
 from rljob_workers.trainer.algorithms import statistics
 from rljob_workers.trainer.algorithms.statistics import Peak, Sum
 
-Stat = names.StepStat
+Stat = enums.StepStat
 
 
 def tally(**values: float) -> statistics.Tally:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rljob_api import errors, names, types
+from rljob_api import enums, errors, types
 from rljob_api.manifest.algorithm import CriticSpec
 from rljob_api.manifest.loss import CorrectionSpec, LossSpec
 from rljob_api.manifest.trainer import OptimizerSpec
@@ -21,7 +21,7 @@ from rljob_workers.trainer import learner
 from rljob_workers.trainer.engine import mfu, schedule
 from rljob_workers.trainer.model import batch_tensors
 
-Stat = names.StepStat
+Stat = enums.StepStat
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 import torch
 
-from rljob_api import codec, types
+from rljob_api import types
 from rljob_api.manifest.algorithm import NormalizeSpec
+from rljob_api.wire import codec
 from rljob_testing import makers
 from rljob_testing.sections import make_spec, section
 from rljob_testing.trainer_makers import make_returns

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 from rljob_api.manifest.trainer import DeepspeedSpec
 from rljob_testing.sections import section
 from rljob_testing.trainer_makers import make_trainer_config
@@ -101,7 +101,7 @@ def test_pruning_never_removes_the_newest(tmp_path: pathlib.Path) -> None:
     assert store.prune(keep_last=0, keep_every=0) == []
 
 
-def found_of(config: roles.TrainerConfig, path: pathlib.Path) -> checkpoint.Checkpoint:
+def found_of(config: process_config.TrainerConfig, path: pathlib.Path) -> checkpoint.Checkpoint:
     progress = checkpoint.Progress(
         step=4,
         updates_applied=4,

@@ -4,17 +4,19 @@ import pathlib
 
 import pytest
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_testing import areal_sample, grader_rows
 from rljob_workers.verifier.graders import base, registry
 from rljob_workers.verifier.graders.areal import areal_grader
 
-R = names.VerdictReason
+R = enums.VerdictReason
 ROWS = grader_rows.AREAL_MATH
 
 
 def make_grader(mode: str, **config: object) -> areal_grader.ArealMathGrader:
-    reward = roles.GraderConfig.model_validate({"name": "r", "type": "areal-math", "mode": mode, "config": config})
+    reward = process_config.GraderConfig.model_validate(
+        {"name": "r", "type": "areal-math", "mode": mode, "config": config}
+    )
     grader = registry.build([reward], registry.BUILT_IN)[0]
     assert isinstance(grader, areal_grader.ArealMathGrader)
     return grader

@@ -6,19 +6,19 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_api.manifest.data import DataSourceSpec
 from rljob_testing import attack_repositories
 from rljob_testing.sections import section
 from rljob_workers.verifier import check
 from rljob_workers.verifier.graders import registry
 
-MakeConfig = Callable[..., roles.VerifierConfig]
-MATH = roles.GraderConfig(name="maths", type="math")
-GYM = roles.GraderConfig(name="puzzles", type="reasoning_gym")
+MakeConfig = Callable[..., process_config.VerifierConfig]
+MATH = process_config.GraderConfig(name="maths", type="math")
+GYM = process_config.GraderConfig(name="puzzles", type="reasoning_gym")
 SIDE_BY_SIDE = (
-    roles.GraderConfig(name="right", type="areal-math", tasks=("math", "stem")),
-    roles.GraderConfig(name="passes", type="areal-code", tasks=("code",)),
+    process_config.GraderConfig(name="right", type="areal-math", tasks=("math", "stem")),
+    process_config.GraderConfig(name="passes", type="areal-code", tasks=("code",)),
 )
 
 
@@ -63,13 +63,13 @@ def test_record_whose_tests_cannot_be_run_is_named_by_file_and_line(
     good = {"prompt": "add", "repository": dict(attack_repositories.REPOSITORY)}
     bad = {"prompt": "add", "repository": {**attack_repositories.REPOSITORY, "tests": ["pkg/sums.py::test_a"]}}
     data = source(tmp_path / "d.jsonl", [good, bad])
-    reward = roles.GraderConfig(name="passes", type="repository-tests")
+    reward = process_config.GraderConfig(name="passes", type="repository-tests")
     (problem,) = check.findings(make_config(reward), [data]).problems
     assert problem.startswith(f"{tmp_path}/d.jsonl:2: reward 'passes': 'repository.tests[0]' is 'pkg/sums.py::test_a'")
 
 
 def test_rewards_that_cannot_be_built_are_said_before_any_record_is_read(make_config: MakeConfig) -> None:
-    unknown = roles.GraderConfig(name="r", type="maths")
+    unknown = process_config.GraderConfig(name="r", type="maths")
     missing = section(DataSourceSpec, name="train", path="/nonexistent", max_prompt_tokens=64)
     assert check.findings(make_config(unknown), [check.Graded(source=missing)]).problems == [
         f"reward 'r': unknown type 'maths'; expected one of {', '.join(sorted(registry.BUILT_IN))}"
@@ -82,8 +82,8 @@ def test_golds_that_no_reader_takes_are_counted_by_source_and_reward(
 ) -> None:
     golds = ["5", "x^2+1", "Evelyn", "9^{9^{9^9}}", ["7", "Mary said so"]]
     data = source(tmp_path / "d.jsonl", [{"prompt": f"p{n}", "answer": answer} for n, answer in enumerate(golds)])
-    boxed = roles.GraderConfig(name="box", type="boxed")
-    exact = roles.GraderConfig(name="text", type="exact")
+    boxed = process_config.GraderConfig(name="box", type="boxed")
+    exact = process_config.GraderConfig(name="text", type="exact")
     maths, box = check.findings(make_config(MATH, boxed, exact), [data]).warnings
     assert maths == "source 'train': reward 'maths' cannot parse 3 references; they match only as text"
     assert box.startswith("source 'train': reward 'box' cannot parse 3 references")

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_testing import grader_rows
 from rljob_workers.verifier.graders import base
 from rljob_workers.verifier.graders.code import code_grader
 from rljob_workers.verifier.sandbox import programs
 from rljob_workers.verifier.sandbox.processes import spawn
 
-R, O = names.VerdictReason, names.VerifyOutcome  # noqa: E741  # short in tables
+R, O = enums.VerdictReason, enums.VerifyOutcome  # noqa: E741  # short in tables
 IO, ROWS = grader_rows.IO, grader_rows.AREAL_CODE
 
 
@@ -23,7 +23,7 @@ def patient(program: programs.Program, *, stdin: bytes, limits: programs.Limits)
 
 
 def make_grader(mode: str = "strict", run: code_grader.RunFn = patient) -> code_grader.CodeGrader:
-    reward = roles.GraderConfig.model_validate(
+    reward = process_config.GraderConfig.model_validate(
         {"name": "r", "type": "areal-code", "mode": mode, "cpu_limit_s": 1.0, "wall_limit_s": 100.0}
     )
     return code_grader.CodeGrader(reward, run=run)
@@ -194,7 +194,7 @@ def test_cpp_is_unsupported_in_strict() -> None:
     ],
 )  # fmt: skip
 def test_program_that_fails_has_its_reason_and_no_reward(
-    text: str, tests: Mapping[str, object], reason: names.VerdictReason, outcome: names.VerifyOutcome, error_code: int
+    text: str, tests: Mapping[str, object], reason: enums.VerdictReason, outcome: enums.VerifyOutcome, error_code: int
 ) -> None:
     grade = make_grader().grade(answer(text, tests))
     assert (grade.score, grade.reason, grade.outcome, grade.error_code) == (0.0, reason, outcome, error_code)
@@ -225,7 +225,7 @@ def test_sleep_does_not_pay() -> None:
 @pytest.mark.covers("sandbox S-6")
 @pytest.mark.parametrize(("stopped", "score", "reason"), [("starved", None, R.INFRA_FAILURE), ("wall", 0.0, R.TIMEOUT)])
 def test_wall_limit_on_a_machine_that_gave_no_time_is_nobodys_fault(
-    stopped: str, score: float | None, reason: names.VerdictReason
+    stopped: str, score: float | None, reason: enums.VerdictReason
 ) -> None:
     def run(program: programs.Program, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
         return programs.Run(output=b"", exit_code=-9, stopped=stopped)

@@ -8,11 +8,11 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_workers.verifier.graders.code import blocks, cases, comparison, verdict
 from rljob_workers.verifier.sandbox.processes import candidate
 
-R, O = names.VerdictReason, names.VerifyOutcome  # noqa: E741  # short in tables
+R, O = enums.VerdictReason, enums.VerifyOutcome  # noqa: E741  # short in tables
 Case = verdict.Case
 LONG = "print(1)  # twenty characters or more"
 
@@ -418,7 +418,7 @@ def test_key_that_json_has_no_form_for_is_an_error_of_the_program(key: object) -
     ],
 )
 def test_case_has_its_codes(
-    case: Case, result: int, code: int | None, reason: names.VerdictReason, outcome: names.VerifyOutcome
+    case: Case, result: int, code: int | None, reason: enums.VerdictReason, outcome: enums.VerifyOutcome
 ) -> None:
     grade = verdict.grade_of([Case.PASSED, case], num_cases=2)
     assert (grade.case_results, grade.error_code) == ((1, result), code)

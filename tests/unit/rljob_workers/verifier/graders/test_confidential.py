@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pytest
 
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_api.wire.v1 import verify_pb2_grpc
 from rljob_testing import certificates, marked
 from rljob_testing.marked import COMPLETION, GOLD, HIDDEN_TEST, PROMPT
@@ -26,7 +26,7 @@ ITEM = types.VerifyItem(
     columns={"id": "q", "query_id": "q", "answer": GOLD, "input_output": json.dumps({"inputs": [HIDDEN_TEST]})},
     prompt_ids=marked.IDS, completion_ids=marked.IDS,
 )  # fmt: skip
-REWARD = roles.GraderConfig(name="right", type="exact")
+REWARD = process_config.GraderConfig(name="right", type="exact")
 GRADE = replies.grade_to(base.passed("5"))
 
 
@@ -81,7 +81,7 @@ class Bench:
 
 @contextlib.asynccontextmanager
 async def bench(grader: base.Grader, *, babbles: str = "detail") -> AsyncIterator[Bench]:
-    counted = metrics.Metrics(role=names.Role.VERIFIER, job=certificates.JOB)
+    counted = metrics.Metrics(role=enums.Role.VERIFIER, job=certificates.JOB)
 
     async def launch() -> launcher.Worker:
         return Babbling(babbles)
@@ -138,7 +138,7 @@ async def test_a_fault_of_a_grader_is_quoted_by_neither_end_of_the_call(caplog: 
     fault = ValueError(f"invalid literal for int() with base 10: {GOLD!r}")
     async with bench(InWorker(fault)) as made, client_of(made.grading) as client:
         (verdict,) = await client.verify([ITEM])
-    assert verdict.reason is names.VerdictReason.INFRA_FAILURE
+    assert verdict.reason is enums.VerdictReason.INFRA_FAILURE
     assert "a servicer raised ValueError" in caplog.text, "the verifier's line"
     assert "verifier call failed" in caplog.text, "the rollout's line"
     marked.assert_untold(marked.lines_of(caplog.records) + verdict.detail)
@@ -162,13 +162,15 @@ CASES = ("raises", "text", "named", "list", "part", "right")
 
 
 @pytest.fixture
-def config(tmp_path: pathlib.Path) -> roles.VerifierConfig:
+def config(tmp_path: pathlib.Path) -> process_config.VerifierConfig:
     file = tmp_path / "users_reward_of_this_test.py"
     file.write_text(textwrap.dedent(USERS_CODE))
-    reward = roles.GraderConfig(name="mine", type=f"{file.stem}:reward", user_code=str(file), wall_limit_s=60.0)
-    return roles.VerifierConfig.model_validate(
+    reward = process_config.GraderConfig(
+        name="mine", type=f"{file.stem}:reward", user_code=str(file), wall_limit_s=60.0
+    )
+    return process_config.VerifierConfig.model_validate(
         {
-            "job": certificates.JOB, "role": names.Role.VERIFIER, "pod": "verifier-0", "health_port": 0,
+            "job": certificates.JOB, "role": enums.Role.VERIFIER, "pod": "verifier-0", "health_port": 0,
             "scratch_dir": str(tmp_path), "bind_host": "127.0.0.1", "port": 0, "rewards": [reward],
             "num_slots": 1,
         }
@@ -190,7 +192,7 @@ async def verdicts(made: gradings.Grading, cases: Sequence[str]) -> list[str]:
 
 @pytest.mark.covers("security")
 async def test_what_a_users_reward_prints_raises_or_returns_is_not_quoted(
-    config: roles.VerifierConfig, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    config: process_config.VerifierConfig, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A real grading process, whose standard streams are the verifier's until it sees its first answer."""
     caplog.set_level(logging.DEBUG)

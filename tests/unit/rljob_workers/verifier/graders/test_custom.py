@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_api.manifest.base import Decimal
 from rljob_workers.verifier import code_check, service
 from rljob_workers.verifier.graders import base, custom, registry
 
-R = names.VerdictReason
+R = enums.VerdictReason
 FUNCTIONS = """
 import asyncio, decimal
 
@@ -68,7 +68,7 @@ class MakeGrader:
         path.write_text(FUNCTIONS)
 
     def __call__(self, function: str, **config: object) -> custom.CustomGrader:
-        reward = roles.GraderConfig(
+        reward = process_config.GraderConfig(
             name="mine", type=f"{self.path.stem}:{function}", config=config, user_code=str(self.path)
         )
         (grader,) = registry.build([reward], registry.BUILT_IN)
@@ -85,7 +85,7 @@ def answer(gold: str = "5") -> base.Answer:
 @pytest.mark.covers("graders 2.3")
 def test_function_sees_texts_ids_and_every_other_column(make_grader: MakeGrader) -> None:
     grade = make_grader("seen").grade(answer())
-    assert (grade.score, grade.reason, grade.outcome) == (1.0, R.OK, names.VerifyOutcome.PASS)
+    assert (grade.score, grade.reason, grade.outcome) == (1.0, R.OK, enums.VerifyOutcome.PASS)
 
 
 @pytest.mark.covers("graders 2.3")
@@ -154,7 +154,7 @@ def test_record_without_an_id_is_an_error(make_grader: MakeGrader) -> None:
 
 @pytest.mark.covers("graders 1")
 def test_mode_compat_reproduces_nothing(make_grader: MakeGrader) -> None:
-    reward = roles.GraderConfig(name="mine", type="rewards:named", mode="compat")
+    reward = process_config.GraderConfig(name="mine", type="rewards:named", mode="compat")
     with pytest.raises(errors.ManifestError, match="no compat mode"):
         registry.build([reward], registry.BUILT_IN)
 
@@ -162,16 +162,16 @@ def test_mode_compat_reproduces_nothing(make_grader: MakeGrader) -> None:
 def test_check_of_a_file_says_where_it_fails(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "broken_reward.py"
     path.write_text("def reward(**row):\n    return 1\n\nimport no_such_module\n")
-    assert code_check.main([str(path), "broken_reward:reward", "{}"]) == names.ExitCode.BAD_INPUT
+    assert code_check.main([str(path), "broken_reward:reward", "{}"]) == enums.ExitCode.BAD_INPUT
     assert f"error: {path}:4: ModuleNotFoundError" in capsys.readouterr().err
     path.write_text("def reward(**row):\n    return 1\n")
-    assert code_check.main([str(path), "broken_reward:reward", "{}"]) == names.ExitCode.OK
+    assert code_check.main([str(path), "broken_reward:reward", "{}"]) == enums.ExitCode.OK
 
 
 @pytest.mark.covers("graders 2.3")
 async def test_worker_runs_the_function_and_its_error_reaches_the_caller(
     make_grader: MakeGrader,
-    make_config: Callable[..., roles.VerifierConfig],
+    make_config: Callable[..., process_config.VerifierConfig],
     make_item: Callable[..., types.VerifyItem],
     running: Callable[..., contextlib.AbstractAsyncContextManager[service.Service]],
 ) -> None:
@@ -180,7 +180,9 @@ async def test_worker_runs_the_function_and_its_error_reaches_the_caller(
         "def reward(completion, answer, completion_ids, **row):\n"
         "    return {'right': completion == answer, 'ids': len(completion_ids)} if completion else None\n"
     )
-    reward = roles.GraderConfig(name="mine", type=f"{path.stem}:reward", weight=Decimal(2.0), user_code=str(path))
+    reward = process_config.GraderConfig(
+        name="mine", type=f"{path.stem}:reward", weight=Decimal(2.0), user_code=str(path)
+    )
     async with running(make_config(reward, wall_limit_s=60.0, num_slots=1)) as verifier:
         item = make_item("5", completion_ids=(7, 8, 9))
         (verdict,) = await verifier.grading.verify([item])

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_testing import attack_repositories
 from rljob_workers.verifier.graders import base, registry
 
-R = names.VerdictReason
+R = enums.VerdictReason
 ANSWER = {"answer": "5"}
 NO_GOLD: tuple[Mapping[str, object], ...] = ({}, {"answer": ""}, {"answer": []}, {"answer": {"a": 1}})
 NO_SOLUTION: tuple[Mapping[str, object], ...] = ({}, {"solutions": []}, {"solutions": [""]}, {"solutions": ["none"]})
@@ -115,7 +115,7 @@ IDS = ["-".join([sheet.type, *map(str, sheet.config.values()), mode]) for sheet,
 
 def make_grader(sheet: Sheet, mode: str) -> base.Grader:
     reward = {"name": "r", "type": sheet.type, "mode": mode, "config": sheet.config, "wall_limit_s": 100.0}
-    (grader,) = registry.build([roles.GraderConfig.model_validate(reward)], registry.BUILT_IN)
+    (grader,) = registry.build([process_config.GraderConfig.model_validate(reward)], registry.BUILT_IN)
     return grader
 
 

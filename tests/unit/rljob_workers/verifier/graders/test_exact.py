@@ -4,14 +4,14 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_workers.verifier.graders import base, exact
 
-R = names.VerdictReason
+R = enums.VerdictReason
 
 
 def grade(completion: str, gold: object, **config: object) -> base.Grade:
-    grader = exact.ExactGrader(roles.GraderConfig(name="r", type="exact", config=config))
+    grader = exact.ExactGrader(process_config.GraderConfig(name="r", type="exact", config=config))
     return grader.grade(base.Answer(prompt="", completion=completion, columns={"answer": gold}))
 
 
@@ -29,7 +29,7 @@ def grade(completion: str, gold: object, **config: object) -> base.Grade:
         ("", "19", R.NO_ANSWER),
     ],
 )
-def test_whole_trimmed_completion_is_compared(completion: str, gold: object, reason: names.VerdictReason) -> None:
+def test_whole_trimmed_completion_is_compared(completion: str, gold: object, reason: enums.VerdictReason) -> None:
     result = grade(completion, gold)
     assert result.reason is reason
     assert result.score == (1.0 if reason is R.OK else 0.0)

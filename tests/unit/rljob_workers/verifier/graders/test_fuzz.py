@@ -17,7 +17,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 from rljob_api.wire.v1 import verify_pb2
 from rljob_testing import fuzzing, text_functions
 from rljob_workers.verifier import frames, replies, service
@@ -58,7 +58,7 @@ def test_any_text_says_what_it_says_itself(text: str) -> None:
 @hypothesis.given(text=TEXTS)
 @fuzzing.settings
 def test_any_completion_has_a_grade_of_gsm8k(text: str) -> None:
-    grader = counting.CountGrader(roles.GraderConfig(name="r", type="clevr_count_70k"))
+    grader = counting.CountGrader(process_config.GraderConfig(name="r", type="clevr_count_70k"))
     grade = grader.quick(base.Answer(prompt="", completion=text, columns={"answer": "5"}))
     assert grade is not None
     assert grade.score in (0.0, 1.0)
@@ -148,9 +148,9 @@ def test_no_bytes_without_the_nonce_are_a_record(data: bytes) -> None:
 
 
 @pytest.fixture(scope="module")
-def verify(make_config: Callable[..., roles.VerifierConfig]) -> Iterator[Callable[[bytes], bytes]]:
+def verify(make_config: Callable[..., process_config.VerifierConfig]) -> Iterator[Callable[[bytes], bytes]]:
     """Return what sends bytes to a real server whose graders need no worker. Raises RpcError."""
-    rewards = [roles.GraderConfig(name=type_, type=type_) for type_ in ("exact", "gsm8k")]
+    rewards = [process_config.GraderConfig(name=type_, type=type_) for type_ in ("exact", "gsm8k")]
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

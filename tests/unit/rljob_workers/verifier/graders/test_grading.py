@@ -9,14 +9,14 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_api.manifest.base import Decimal
 from rljob_workers.runtime import clock, metrics
 from rljob_workers.verifier import frames, grading, pool, replies, service
 from rljob_workers.verifier.graders import base, registry
 from rljob_workers.verifier.sandbox.processes import launcher
 
-R = names.VerdictReason
+R = enums.VerdictReason
 MakeItem = Callable[..., types.VerifyItem]
 
 
@@ -88,7 +88,9 @@ async def with_bench(
 ) -> None:
     seen: list[str] = []
     released = asyncio.Event()
-    counted = metrics.Metrics(role=names.Role.VERIFIER, job=roles.JobIdentity(name="job", namespace="tests", uid="uid"))
+    counted = metrics.Metrics(
+        role=enums.Role.VERIFIER, job=process_config.JobIdentity(name="job", namespace="tests", uid="uid")
+    )
 
     async def launch() -> launcher.Worker:
         return Echo(seen, released)
@@ -98,7 +100,7 @@ async def with_bench(
     await workers.start()
     limits = {"cpu_limit_s": 0.1, "wall_limit_s": 0.3}
     rewards = [
-        roles.GraderConfig(name=f"r{n}", type="slow", weight=Decimal(weight), **limits)
+        process_config.GraderConfig(name=f"r{n}", type="slow", weight=Decimal(weight), **limits)
         for n, weight in enumerate(weights)
     ]
     graded = grading.Grading(rewards=rewards, graders=[Slow() for _ in rewards], workers=workers, metrics=counted)
@@ -306,12 +308,12 @@ async def test_remembered_verdicts_are_bounded(make_item: MakeItem, monkeypatch:
     ids=["no rewards", "isolation none", "unknown type", "compat of ours", "unknown option"],
 )
 def test_config_that_cannot_be_served_is_refused(
-    make_config: Callable[..., roles.VerifierConfig],
+    make_config: Callable[..., process_config.VerifierConfig],
     changes: dict[str, object],
     error: type[Exception],
     message: str,
 ) -> None:
-    config = make_config(roles.GraderConfig(name="r", type="exact"), **changes)
+    config = make_config(process_config.GraderConfig(name="r", type="exact"), **changes)
     with pytest.raises(error, match=message):
         service.make_graders(config)
 
@@ -341,7 +343,7 @@ async def test_share_of_programs_that_pass_the_visible_tests_alone_is_told(
     size = pool.Size(num_slots=0, num_spares=0, max_waiting=1)
     workers = pool.Pool(size=size, launch=never, metrics=verifier_metrics, clock=clock.SystemClock())
     monkeypatch.setattr(grading, "HACK_WINDOW", 4)
-    reward = roles.GraderConfig(name="a", type="hacked")
+    reward = process_config.GraderConfig(name="a", type="hacked")
     graded = grading.Grading(rewards=[reward], graders=[Hacked()], workers=workers, metrics=verifier_metrics)
     shares = []
     for number, text in enumerate(["untold", "hacked", "right", "untold", "right", "right", "right"]):
@@ -361,8 +363,8 @@ async def test_an_item_of_a_suite_is_graded_by_the_rewards_of_that_suite_alone(
     size = pool.Size(num_slots=0, num_spares=0, max_waiting=1)
     workers = pool.Pool(size=size, launch=never, metrics=verifier_metrics, clock=clock.SystemClock())
     rewards = [
-        roles.GraderConfig(name="a", type="says", weight=Decimal(2.0)),
-        roles.GraderConfig(name="b", type="says", suite="maths", weight=Decimal(3.0)),
+        process_config.GraderConfig(name="a", type="says", weight=Decimal(2.0)),
+        process_config.GraderConfig(name="b", type="says", suite="maths", weight=Decimal(3.0)),
     ]
     graded = grading.Grading(rewards=rewards, graders=[Says("a"), Says("b")], workers=workers, metrics=verifier_metrics)
     items = [dataclasses.replace(make_item("x"), suite=suite) for suite in ("", "maths", "plain")]
@@ -381,9 +383,9 @@ async def test_an_item_of_a_task_is_graded_by_the_reward_for_it_and_by_those_for
     size = pool.Size(num_slots=0, num_spares=0, max_waiting=1)
     workers = pool.Pool(size=size, launch=never, metrics=verifier_metrics, clock=clock.SystemClock())
     rewards = [
-        roles.GraderConfig(name="maths", type="says", tasks=("math", "stem")),
-        roles.GraderConfig(name="code", type="says", tasks=("code",), weight=Decimal(3.0)),
-        roles.GraderConfig(name="any", type="says", weight=Decimal(0.5)),
+        process_config.GraderConfig(name="maths", type="says", tasks=("math", "stem")),
+        process_config.GraderConfig(name="code", type="says", tasks=("code",), weight=Decimal(3.0)),
+        process_config.GraderConfig(name="any", type="says", weight=Decimal(0.5)),
     ]
     graders = [Says(reward.name) for reward in rewards]
     graded = grading.Grading(rewards=rewards, graders=graders, workers=workers, metrics=verifier_metrics)

@@ -4,16 +4,16 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_testing import grader_rows
 from rljob_workers.verifier.graders import base, registry
 
-R = names.VerdictReason
+R = enums.VerdictReason
 ROWS = grader_rows.GSM8K
 
 
 def make_grader(type_: str, config: dict[str, object], mode: str) -> base.Grader:
-    reward = roles.GraderConfig.model_validate({"name": "r", "type": type_, "mode": mode, "config": config})
+    reward = process_config.GraderConfig.model_validate({"name": "r", "type": type_, "mode": mode, "config": config})
     return registry.build([reward], registry.BUILT_IN)[0]
 
 

@@ -2,18 +2,18 @@ r"""`gsm8k` with `method: math_verify`: every row of docs/design/graders.md#s-9,
 
 import pytest
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_testing import grader_rows
 from rljob_workers.verifier.graders import base, gsm8k, registry
 
-R = names.VerdictReason
+R = enums.VerdictReason
 ROWS = grader_rows.GSM8K_VERIFY
 
 
 @pytest.fixture(scope="module", params=["compat", "strict"])
 def grader(request: pytest.FixtureRequest) -> base.Grader:
     config = {"name": "r", "type": "gsm8k", "mode": request.param, "config": {"method": "math_verify"}}
-    made = registry.build([roles.GraderConfig.model_validate(config)], registry.BUILT_IN)[0]
+    made = registry.build([process_config.GraderConfig.model_validate(config)], registry.BUILT_IN)[0]
     assert isinstance(made, gsm8k.Gsm8kVerifyGrader)
     made.warm()
     return made

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 import pytest_asyncio
 
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_workers.data import gold
 from rljob_workers.verifier import grading, service
 from rljob_workers.verifier.graders import base, reasoning_gym
 
-R = names.VerdictReason
+R = enums.VerdictReason
 
 # One entry each, as the generators write them (seed 42), shortened to what their scorers read.
 CHAIN_SUM = {"answer": "426", "metadata": {"source_dataset": "chain_sum"}}
@@ -33,10 +33,12 @@ Record = Mapping[str, object]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def graded(
-    make_config: Callable[..., roles.VerifierConfig],
+    make_config: Callable[..., process_config.VerifierConfig],
     running: Callable[..., contextlib.AbstractAsyncContextManager[service.Service]],
 ) -> AsyncIterator[grading.Grading]:
-    reward = roles.GraderConfig(name="r", type="reasoning_gym", config={"datasets": ["chain_sum", "word_ladder"]})
+    reward = process_config.GraderConfig(
+        name="r", type="reasoning_gym", config={"datasets": ["chain_sum", "word_ladder"]}
+    )
     async with running(make_config(reward, num_slots=1)) as verifier:
         yield verifier.grading
 
@@ -68,7 +70,7 @@ async def test_score_is_the_datasets_own(
     completion: str,
     record: Record,
     reward: float,
-    reason: names.VerdictReason,
+    reason: enums.VerdictReason,
     formatted: bool,
 ) -> None:
     verdict = await verdict_of(graded, completion, record)
@@ -98,7 +100,7 @@ async def test_dataset_that_would_evaluate_text_is_refused(graded: grading.Gradi
 
 
 def make_grader(**config: object) -> reasoning_gym.GymGrader:
-    return reasoning_gym.GymGrader(roles.GraderConfig(name="r", type="reasoning_gym", config=config))
+    return reasoning_gym.GymGrader(process_config.GraderConfig(name="r", type="reasoning_gym", config=config))
 
 
 def test_tags_may_be_required() -> None:

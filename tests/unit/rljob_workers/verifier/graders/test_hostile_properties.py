@@ -6,7 +6,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_testing import attack_repositories, fuzzing
 from rljob_workers.verifier.graders import base, registry
 
@@ -64,7 +64,7 @@ def texts(draw: st.DrawFn) -> str:
 @hypothesis.given(text=texts())
 @fuzzing.settings
 def test_quick_look_ends_at_once_and_never_raises(type_: str, config: dict[str, object], mode: str, text: str) -> None:
-    reward = roles.GraderConfig.model_validate({"name": "r", "type": type_, "mode": mode, "config": config})
+    reward = process_config.GraderConfig.model_validate({"name": "r", "type": type_, "mode": mode, "config": config})
     (grader,) = registry.build([reward], registry.BUILT_IN)
     answer = base.Answer(prompt="", completion=text, columns=COLUMNS)
     # What is imported at the first look is not the text's doing.

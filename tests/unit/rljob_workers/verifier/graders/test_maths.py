@@ -6,16 +6,16 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_workers.verifier.graders import base
 from rljob_workers.verifier.graders.math import math_grader
 from rljob_workers.verifier.graders.symbolic import library
 
-R = names.VerdictReason
+R = enums.VerdictReason
 
 
 def make_grader(**config: object) -> math_grader.MathGrader:
-    return math_grader.MathGrader(roles.GraderConfig(name="r", type="math", config=config))
+    return math_grader.MathGrader(process_config.GraderConfig(name="r", type="math", config=config))
 
 
 def answered(completion: str, gold: object) -> base.Answer:

@@ -7,7 +7,7 @@ the differences with their reasons; a row here that no longer differs fails, so 
 import math_verify
 import pytest
 
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_testing import answer_pairs, examples
 from rljob_workers.verifier.graders import base
 from rljob_workers.verifier.graders.math import math_grader
@@ -53,7 +53,7 @@ DIFFERENT = [
 
 @pytest.fixture(scope="module")
 def grader() -> math_grader.MathGrader:
-    made = math_grader.MathGrader(roles.GraderConfig(name="r", type="math"))
+    made = math_grader.MathGrader(process_config.GraderConfig(name="r", type="math"))
     made.warm()
     return made
 

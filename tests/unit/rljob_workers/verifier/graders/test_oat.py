@@ -4,18 +4,18 @@ import pathlib
 
 import pytest
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_testing import grader_rows
 from rljob_workers.verifier.graders import base, registry
 from rljob_workers.verifier.graders.oat import oat_grader
 from rljob_workers.verifier.graders.symbolic import screen
 
-R = names.VerdictReason
+R = enums.VerdictReason
 ROWS = grader_rows.OAT
 
 
 def make_grader(type_: str, mode: str, **config: object) -> oat_grader.OatGrader:
-    reward = roles.GraderConfig.model_validate({"name": "r", "type": type_, "mode": mode, "config": config})
+    reward = process_config.GraderConfig.model_validate({"name": "r", "type": type_, "mode": mode, "config": config})
     grader = registry.build([reward], registry.BUILT_IN)[0]
     assert isinstance(grader, oat_grader.OatGrader)
     return grader

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import errors, names, plugins, roles, types
+from rljob_api import enums, errors, plugins, process_config, types
 from rljob_api.manifest.data import DataSourceSpec
 from rljob_testing import packages
 from rljob_testing.sections import section
@@ -47,7 +47,7 @@ class WordCount(base.SingleTimeLimit):
         words = len(answer.completion.split())
         if words <= self._most:
             return base.passed(str(words))
-        return base.failed(base.names.VerdictReason.WRONG, extracted=str(words), formatted=True)
+        return base.failed(base.enums.VerdictReason.WRONG, extracted=str(words), formatted=True)
 
 
 def returns_nothing(config):
@@ -83,17 +83,17 @@ def installed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathli
     return tmp_path
 
 
-def reward(type_: str = "plugin:word-count", **config: object) -> roles.GraderConfig:
-    return roles.GraderConfig(name="short", type=type_, config=config)
+def reward(type_: str = "plugin:word-count", **config: object) -> process_config.GraderConfig:
+    return process_config.GraderConfig(name="short", type=type_, config=config)
 
 
-def build(config: roles.GraderConfig) -> base.Grader:
+def build(config: process_config.GraderConfig) -> base.Grader:
     (grader,) = registry.build([config], registry.BUILT_IN)
     return grader
 
 
 async def test_installed_grader_grades_in_a_worker_and_is_not_imported_by_the_verifier(
-    installed: pathlib.Path, make_config: Callable[..., roles.VerifierConfig], running: Callable[..., object]
+    installed: pathlib.Path, make_config: Callable[..., process_config.VerifierConfig], running: Callable[..., object]
 ) -> None:
     config = make_config(reward(most=2))
     texts = ("one two", "one two three", "who")
@@ -104,7 +104,7 @@ async def test_installed_grader_grades_in_a_worker_and_is_not_imported_by_the_ve
     async with running(config) as verifier:  # type: ignore[attr-defined]  # a context manager of a Service
         verdicts = await verifier.grading.verify(items)
     assert [verdict.reward for verdict in verdicts] == [1.0, 0.0, 1.0]
-    assert verdicts[1].reason is names.VerdictReason.WRONG
+    assert verdicts[1].reason is enums.VerdictReason.WRONG
     assert verdicts[0].grader == "plugin:word-count/strict"
     assert verdicts[2].extracted.isdigit()
     assert "word_count_graders" not in sys.modules
@@ -129,7 +129,7 @@ def test_name_that_two_packages_have_is_refused(installed: pathlib.Path) -> None
 
 
 def test_compat_mode_is_refused(installed: pathlib.Path) -> None:
-    config = roles.GraderConfig(name="short", type="plugin:word-count", mode="compat")
+    config = process_config.GraderConfig(name="short", type="plugin:word-count", mode="compat")
     with pytest.raises(errors.ManifestError, match="plugin:word-count reproduces no published grader"):
         build(config)
 
@@ -145,7 +145,7 @@ def test_compat_mode_is_refused(installed: pathlib.Path) -> None:
     ],
 )
 def test_wrong_options_and_what_is_no_grader_are_refused(
-    installed: pathlib.Path, config: roles.GraderConfig, sentence: str
+    installed: pathlib.Path, config: process_config.GraderConfig, sentence: str
 ) -> None:
     with pytest.raises(errors.ManifestError, match=sentence):
         build(config).warm()
@@ -159,7 +159,7 @@ def test_grade_of_another_type_is_the_graders_own_error(installed: pathlib.Path)
 
 
 async def test_worker_refuses_to_start_with_a_plugin_whose_options_are_wrong(
-    installed: pathlib.Path, make_config: Callable[..., roles.VerifierConfig]
+    installed: pathlib.Path, make_config: Callable[..., process_config.VerifierConfig]
 ) -> None:
     verifier = service.Service(make_config(reward(most="many")))
     try:
@@ -170,7 +170,7 @@ async def test_worker_refuses_to_start_with_a_plugin_whose_options_are_wrong(
 
 
 def test_check_before_a_job_names_a_record_that_the_plugin_cannot_grade(
-    installed: pathlib.Path, make_config: Callable[..., roles.VerifierConfig], tmp_path: pathlib.Path
+    installed: pathlib.Path, make_config: Callable[..., process_config.VerifierConfig], tmp_path: pathlib.Path
 ) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text('{"prompt": "p", "answer": "1", "prompt_kind": "x"}\n{"prompt": "q", "answer": "1"}\n')
@@ -183,7 +183,7 @@ def test_check_before_a_job_names_a_record_that_the_plugin_cannot_grade(
 
 def test_check_of_a_plan_loads_the_plugin(installed: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert code_check.main(["", "plugin:word-count", '{"most": 1}']) == 0
-    assert code_check.main(["", "plugin:word-count", '{"most": "many"}']) == int(names.ExitCode.BAD_INPUT)
+    assert code_check.main(["", "plugin:word-count", '{"most": "many"}']) == int(enums.ExitCode.BAD_INPUT)
     assert "config.most is 'many'" in capsys.readouterr().err
-    assert code_check.main(["", "plugin:nobody", "{}"]) == int(names.ExitCode.BAD_INPUT)
+    assert code_check.main(["", "plugin:nobody", "{}"]) == int(enums.ExitCode.BAD_INPUT)
     assert f"entry point of {plugins.GRADERS!r}" in capsys.readouterr().err

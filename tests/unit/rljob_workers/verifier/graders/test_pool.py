@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_workers.runtime import clock, metrics
 from rljob_workers.verifier import frames, pool, replies
 from rljob_workers.verifier.graders import base
 from rljob_workers.verifier.sandbox.processes import launcher
 
-R = names.VerdictReason
+R = enums.VerdictReason
 RIGHT = replies.grade_to(base.passed("5"))
 
 
@@ -149,7 +149,7 @@ async def test_first_death_is_graded_again_on_a_fresh_worker_and_the_second_is_t
 ) -> None:
     workers = await start()
     grade = await workers.submit(order("die"))
-    assert (grade.score, grade.reason, grade.outcome) == (0.0, R.CRASH, names.VerifyOutcome.FAIL)
+    assert (grade.score, grade.reason, grade.outcome) == (0.0, R.CRASH, enums.VerifyOutcome.FAIL)
     assert grade.detail == "worker_killer"
     assert [event for event in nursery.events if "started" not in event] == ["w1 die", "w1 ended", "w2 die", "w2 ended"]
     assert (await workers.submit(order("right"))).reason is R.OK
@@ -159,7 +159,7 @@ async def test_first_death_is_graded_again_on_a_fresh_worker_and_the_second_is_t
 async def test_busy_answer_is_killed_at_its_cpu_limit_and_scored_zero(start: Started, nursery: Nursery) -> None:
     workers = await start()
     grade = await workers.submit(order("spin"))
-    assert (grade.score, grade.reason, grade.outcome) == (0.0, R.TIMEOUT, names.VerifyOutcome.TIMEOUT_CPU)
+    assert (grade.score, grade.reason, grade.outcome) == (0.0, R.TIMEOUT, enums.VerifyOutcome.TIMEOUT_CPU)
     assert "w1 ended" in nursery.events
     assert (await workers.submit(order("right"))).reason is R.OK
 
@@ -177,7 +177,7 @@ async def test_wall_cap_without_cpu_use_is_nobodys_fault_and_has_no_score(start:
     workers = await start()
     began_s = time.monotonic()
     grade = await workers.submit(order("hang"))
-    assert (grade.score, grade.reason, grade.outcome) == (None, R.INFRA_FAILURE, names.VerifyOutcome.INFRA_ERROR)
+    assert (grade.score, grade.reason, grade.outcome) == (None, R.INFRA_FAILURE, enums.VerifyOutcome.INFRA_ERROR)
     assert 0.3 <= grade.wall_s <= time.monotonic() - began_s
     assert (await workers.submit(order("right"))).reason is R.OK
 

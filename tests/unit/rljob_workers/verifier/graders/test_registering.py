@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 from rljob_api.manifest import reward_options
 from rljob_testing import examples
 from rljob_workers.verifier.graders import base, exact, registry
@@ -50,7 +50,7 @@ def test_worked_example_of_a_built_in_grader_takes_four_files_and_grades() -> No
     namespace: dict[str, object] = {"LengthOptions": module.LengthOptions}
     exec(compile(grader_source, grader_file, "exec"), namespace)  # noqa: S102
     catalog = {**registry.BUILT_IN, "length": namespace["LengthGrader"]}
-    config = roles.GraderConfig(name="r", type="length", config={"maxWords": 2})
+    config = process_config.GraderConfig(name="r", type="length", config={"maxWords": 2})
     (grader,) = registry.build([config], catalog)  # type: ignore[arg-type]  # the page's class is no static type
     grades = [grader.grade(base.Answer(prompt="", completion=text, columns={})) for text in ("a b", "a b c", " ")]
     assert [(grade.score, str(grade.reason)) for grade in grades] == [(1.0, "ok"), (0.0, "wrong"), (0.0, "no_answer")]

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from rljob_api import errors, names
+from rljob_api import enums, errors
 from rljob_workers.verifier.graders.repository import answer_files, record, verdict
 from rljob_workers.verifier.graders.repository import paths as repository_paths
 from rljob_workers.verifier.sandbox import programs
 
-O, R = names.VerifyOutcome, names.VerdictReason  # noqa: E741  # short in tables
+O, R = enums.VerifyOutcome, enums.VerdictReason  # noqa: E741  # short in tables
 RECORD: Mapping[str, object] = {
     "files": {"pkg/sums.py": "def add(a, b): ..."},
     "test_files": {"tests/test_sums.py": "def test_a(): ...", "tests/conftest.py": ""},

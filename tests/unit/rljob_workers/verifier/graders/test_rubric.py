@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 import rljob_api
-from rljob_api import names, roles, types
+from rljob_api import enums, process_config, types
 from rljob_api.manifest.base import Decimal
 from rljob_workers.verifier import pool, rubric
 from rljob_workers.verifier.graders import base
@@ -16,12 +16,12 @@ ITEM = types.VerifyItem(sample_id="s", attempt=3, prompt="", completion="", colu
 WEIGHTS = st.floats(-10, 10, allow_nan=False)
 
 
-def reward(name: str, weight: float = 1.0) -> roles.GraderConfig:
-    return roles.GraderConfig(name=name, type="exact", weight=Decimal(weight))
+def reward(name: str, weight: float = 1.0) -> process_config.GraderConfig:
+    return process_config.GraderConfig(name=name, type="exact", weight=Decimal(weight))
 
 
 def scored(score: float) -> base.Grade:
-    return base.Grade(score=score, reason=names.VerdictReason.WRONG, outcome=names.VerifyOutcome.FAIL, formatted=True)
+    return base.Grade(score=score, reason=enums.VerdictReason.WRONG, outcome=enums.VerifyOutcome.FAIL, formatted=True)
 
 
 @pytest.mark.covers("graders 2.1")
@@ -40,18 +40,18 @@ def test_one_infrastructure_failure_leaves_no_reward_at_all(position: int) -> No
     grades[position] = pool.infra("node lost")
     verdict = rubric.combine([reward(f"r{index}") for index in range(4)], grades, ITEM)
     assert verdict.reward is None
-    assert verdict.reason is names.VerdictReason.INFRA_FAILURE
+    assert verdict.reason is enums.VerdictReason.INFRA_FAILURE
     assert verdict.parts == {}
 
 
 def test_reason_is_the_gravest_and_ok_needs_all() -> None:
     rewards = [reward("a"), reward("b")]
-    mixed = rubric.combine(rewards, [base.passed("5"), base.failed(names.VerdictReason.NO_ANSWER)], ITEM)
-    assert (mixed.reason, mixed.reward, mixed.formatted) == (names.VerdictReason.NO_ANSWER, 1.0, False)
-    timeout = rubric.combine(rewards, [base.failed(names.VerdictReason.WRONG), pool.timed_out(5)], ITEM)
-    assert (timeout.reason, timeout.outcome) == (names.VerdictReason.TIMEOUT, names.VerifyOutcome.TIMEOUT_CPU)
+    mixed = rubric.combine(rewards, [base.passed("5"), base.failed(enums.VerdictReason.NO_ANSWER)], ITEM)
+    assert (mixed.reason, mixed.reward, mixed.formatted) == (enums.VerdictReason.NO_ANSWER, 1.0, False)
+    timeout = rubric.combine(rewards, [base.failed(enums.VerdictReason.WRONG), pool.timed_out(5)], ITEM)
+    assert (timeout.reason, timeout.outcome) == (enums.VerdictReason.TIMEOUT, enums.VerifyOutcome.TIMEOUT_CPU)
     good = rubric.combine(rewards, [base.passed("5"), base.passed("5")], ITEM)
-    assert (good.reason, good.outcome, good.reward) == (names.VerdictReason.OK, names.VerifyOutcome.PASS, 2.0)
+    assert (good.reason, good.outcome, good.reward) == (enums.VerdictReason.OK, enums.VerifyOutcome.PASS, 2.0)
 
 
 @pytest.mark.covers("graders 2.1")

@@ -15,21 +15,21 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_workers.runtime import metrics
 from rljob_workers.verifier import grading, service
 from rljob_workers.verifier import worker as grading_worker
 from rljob_workers.verifier.graders import base, registry
 from rljob_workers.verifier.sandbox.processes import launcher
 
-R = names.VerdictReason
-O = names.VerifyOutcome  # noqa: E741  # short in tables
-REWARD = roles.GraderConfig(name="r", type="obedient")
+R = enums.VerdictReason
+O = enums.VerifyOutcome  # noqa: E741  # short in tables
+REWARD = process_config.GraderConfig(name="r", type="obedient")
 
 
 @pytest.fixture
 async def grade(
-    obedient: str, make_config: Callable[..., roles.VerifierConfig], verifier_metrics: metrics.Metrics
+    obedient: str, make_config: Callable[..., process_config.VerifierConfig], verifier_metrics: metrics.Metrics
 ) -> AsyncIterator[Callable[[str], "asyncio.Future[base.Grade]"]]:
     config = make_config(REWARD, cpu_limit_s=0.5, wall_limit_s=60.0, execution={"memoryBytes": "256Mi"})
     (grader,) = service.make_graders(config, [obedient])
@@ -67,7 +67,7 @@ Grade = Callable[[str], "asyncio.Future[base.Grade]"]
     ],
 )
 async def test_misbehaviour_is_a_verdict_and_the_next_answer_is_graded(
-    grade: Grade, order: str, reason: names.VerdictReason, outcome: names.VerifyOutcome
+    grade: Grade, order: str, reason: enums.VerdictReason, outcome: enums.VerifyOutcome
 ) -> None:
     started_s = time.monotonic()
     result = await grade(order)
@@ -197,12 +197,12 @@ async def test_worker_that_the_machine_has_no_room_for_may_start_another_time(
 
 _PARENT = """
 import asyncio, sys
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_workers.verifier import service, worker as grading_worker
 from rljob_workers.verifier.sandbox.processes import launcher
 
 async def main():
-    reward = roles.GraderConfig(name="r", type="exact")
+    reward = process_config.GraderConfig(name="r", type="exact")
     hello = grading_worker.Hello(rewards=(reward,), memory_bytes=1 << 28)
     worker = await launcher.start(module=service.WORKER_MODULE, arguments=[], hello=hello.payload())
     print(worker.pid, flush=True)

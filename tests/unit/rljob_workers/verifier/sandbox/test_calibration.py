@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from rljob_api import grading_limits, names, roles, types
+from rljob_api import enums, process_config, types
+from rljob_api import grading as grading_limits
 from rljob_testing import patient_code
 from rljob_testing.clock import FakeClock
 from rljob_workers.runtime import clock as clocks
@@ -23,7 +24,7 @@ from rljob_workers.verifier.sandbox.confinement import profile
 from rljob_workers.verifier.sandbox.processes import cpu_program, cpu_timing, spawn, warm
 
 GAUGE = "rljob_verifier_calibration_ratio"
-MakeConfig = Callable[..., roles.VerifierConfig]
+MakeConfig = Callable[..., process_config.VerifierConfig]
 
 
 @pytest.mark.covers("sandbox 9")
@@ -144,7 +145,7 @@ ITEM = types.VerifyItem(sample_id="s", attempt=0, prompt="", completion="", colu
     [("math", 3 * 6.0 * 1.5), ("code", 3 * 6.0 + grading.PROGRAM_GRACE_S)],
 )
 def test_limits_of_a_request_are_reference_seconds_times_the_factor(reward_type: str, wall_s: float) -> None:
-    reward = roles.GraderConfig(name="r", type=reward_type, cpu_limit_s=2.0, wall_limit_s=6.0)
+    reward = process_config.GraderConfig(name="r", type=reward_type, cpu_limit_s=2.0, wall_limit_s=6.0)
     request = grading.request_of(ITEM, 0, reward, Clocks(), cpu_factor=1.5)
     assert (request.cpu_s, request.wall_s) == (3 * 2.0 * 1.5, wall_s)
     (payload,) = frames.Decoder(max_bytes=1 << 20).feed(request.frame)
@@ -164,7 +165,7 @@ def test_limits_of_a_case_are_reference_seconds_times_the_factor(
         seen.append(limits)
         return programs.Run(output=b"3\n", exit_code=0)
 
-    reward = roles.GraderConfig(name="r", type="code", cpu_limit_s=2.0, wall_limit_s=200.0)
+    reward = process_config.GraderConfig(name="r", type="code", cpu_limit_s=2.0, wall_limit_s=200.0)
     columns = {"input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})}
     answer = base.Answer(prompt="", completion="```python\nprint(3)\n```", columns=columns, cpu_factor=cpu_factor)
     assert code_grader.CodeGrader(reward, run=run).grade(answer).score == 1.0
@@ -173,14 +174,14 @@ def test_limits_of_a_case_are_reference_seconds_times_the_factor(
 
 # By the outcome that is theirs on any machine.
 FIXED = {
-    "print(sum(map(int, input().split())))": names.VerifyOutcome.PASS,
-    "print(4)": names.VerifyOutcome.FAIL,
-    "raise ValueError": names.VerifyOutcome.FAIL,
-    "print(": names.VerifyOutcome.FAIL,
-    "import os\nos.abort()": names.VerifyOutcome.FORCED_EXIT,
-    "while True:\n    pass": names.VerifyOutcome.TIMEOUT_CPU,
-    "while True:\n    print('x' * (1 << 16))": names.VerifyOutcome.OUTPUT_FLOOD,
-    "import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)": names.VerifyOutcome.FORBIDDEN,
+    "print(sum(map(int, input().split())))": enums.VerifyOutcome.PASS,
+    "print(4)": enums.VerifyOutcome.FAIL,
+    "raise ValueError": enums.VerifyOutcome.FAIL,
+    "print(": enums.VerifyOutcome.FAIL,
+    "import os\nos.abort()": enums.VerifyOutcome.FORCED_EXIT,
+    "while True:\n    pass": enums.VerifyOutcome.TIMEOUT_CPU,
+    "while True:\n    print('x' * (1 << 16))": enums.VerifyOutcome.OUTPUT_FLOOD,
+    "import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)": enums.VerifyOutcome.FORBIDDEN,
 }
 
 
@@ -194,7 +195,7 @@ def test_verdict_on_a_program_is_the_same_on_the_fastest_and_on_the_slowest_mach
         limits = dataclasses.replace(limits, wall_s=240.0)
         return programs.run(program, stdin=stdin, limits=limits, confined=confined, start=interpreter.start)
 
-    reward = roles.GraderConfig(name="r", type="code", cpu_limit_s=0.4, wall_limit_s=240.0)
+    reward = process_config.GraderConfig(name="r", type="code", cpu_limit_s=0.4, wall_limit_s=240.0)
     columns = {"input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})}
     answer = base.Answer(prompt="", completion=f"```python\n{source}\n```", columns=columns)
     fastest, slowest = (
@@ -236,7 +237,7 @@ async def test_answer_has_the_factor_of_the_moment_in_which_it_was_admitted(veri
     size = pool.Size(num_slots=1, num_spares=1, max_waiting=10)
     workers = pool.Pool(size=size, launch=launch, metrics=verifier_metrics, clock=clocks.SystemClock())
     await workers.start()
-    reward = roles.GraderConfig(name="r", type="math", cpu_limit_s=2.0, wall_limit_s=6.0)
+    reward = process_config.GraderConfig(name="r", type="math", cpu_limit_s=2.0, wall_limit_s=6.0)
     graded = grading.Grading(
         rewards=[reward], graders=[Clocks()], workers=workers, metrics=verifier_metrics, cpu_factor=factors.__next__
     )
@@ -254,12 +255,12 @@ BURNS = "import time\nwhile time.process_time() < 0.6:\n    pass\nprint(sum(map(
 
 @pytest.mark.covers("sandbox 9")
 @pytest.mark.parametrize(
-    ("ratio", "outcome"), [(4.0, names.VerifyOutcome.PASS), (1.0, names.VerifyOutcome.TIMEOUT_CPU)]
+    ("ratio", "outcome"), [(4.0, enums.VerifyOutcome.PASS), (1.0, enums.VerifyOutcome.TIMEOUT_CPU)]
 )
 async def test_program_of_a_slow_machine_has_the_time_that_it_needs_there(
-    ratio: float, outcome: names.VerifyOutcome, make_config: MakeConfig, confined: profile.Confinement
+    ratio: float, outcome: enums.VerifyOutcome, make_config: MakeConfig, confined: profile.Confinement
 ) -> None:
-    reward = roles.GraderConfig(name="r", type="patient-code")
+    reward = process_config.GraderConfig(name="r", type="patient-code")
     config = make_config(reward, cpu_limit_s=0.4, wall_limit_s=240.0, num_slots=1)
     verifier = service.Service(config, extra=patient_code.TYPES, measure=Machine([ratio]))
     columns = {"query_id": "q", "input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})}
@@ -275,7 +276,7 @@ async def test_program_of_a_slow_machine_has_the_time_that_it_needs_there(
 
 async def test_verifier_measures_before_it_is_ready_and_again_while_it_runs(make_config: MakeConfig) -> None:
     clock, machine = FakeClock(), Machine([2.0, 3.0])
-    config = make_config(roles.GraderConfig(name="r", type="math"), num_slots=1)
+    config = make_config(process_config.GraderConfig(name="r", type="math"), num_slots=1)
     verifier = service.Service(config, measure=machine, time=clock)
     await verifier.start()
     running = asyncio.create_task(verifier.run())
@@ -293,7 +294,7 @@ async def test_verifier_measures_before_it_is_ready_and_again_while_it_runs(make
 
 async def test_verifier_that_keeps_no_workers_measures_nothing(make_config: MakeConfig) -> None:
     machine = Machine([])
-    verifier = service.Service(make_config(roles.GraderConfig(name="r", type="exact")), measure=machine)
+    verifier = service.Service(make_config(process_config.GraderConfig(name="r", type="exact")), measure=machine)
     await verifier.start()
     await verifier.close()
     assert machine.num_measured == 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import errors, roles, types
+from rljob_api import errors, process_config, types
 from rljob_workers.verifier import canaries, frames, grading, replies, service
 from rljob_workers.verifier import worker as grading_worker
 from rljob_workers.verifier.sandbox import programs
@@ -102,9 +102,9 @@ def test_runner_with_a_wrong_canary_is_not_ready(confined: profile.Confinement) 
 
 
 async def test_worker_says_when_its_canaries_are_due_and_runs_them_when_it_is_asked(
-    confined: profile.Confinement, make_config: Callable[..., roles.VerifierConfig]
+    confined: profile.Confinement, make_config: Callable[..., process_config.VerifierConfig]
 ) -> None:
-    reward = roles.GraderConfig(name="sums", type="areal-code", cpu_limit_s=5.0, wall_limit_s=60.0)
+    reward = process_config.GraderConfig(name="sums", type="areal-code", cpu_limit_s=5.0, wall_limit_s=60.0)
     config = make_config(reward)
     (grader,) = service.make_graders(config)
     columns = {"query_id": "q", "input_output": '{"inputs": [""], "outputs": ["3"]}'}

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 
-from rljob_api import names, roles, types
+from rljob_api import enums, process_config, types
 from rljob_workers.verifier import grading, service
 from rljob_workers.verifier.sandbox.processes import procfs
 
-R, O = names.VerdictReason, names.VerifyOutcome  # noqa: E741  # short in tables
+R, O = enums.VerdictReason, enums.VerifyOutcome  # noqa: E741  # short in tables
 LEVELS = {"confined": {}, "none": {"execution": {"isolation": "none", "allowUnsafe": True}}}
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=LEVELS)
 async def graded(
     request: pytest.FixtureRequest,
-    make_config: Callable[..., roles.VerifierConfig],
+    make_config: Callable[..., process_config.VerifierConfig],
     running: Callable[..., contextlib.AbstractAsyncContextManager[service.Service]],
 ) -> AsyncIterator[grading.Grading]:
     if request.param == "confined":
         request.getfixturevalue("confined")
-    reward = roles.GraderConfig(name="passes", type="areal-code")
+    reward = process_config.GraderConfig(name="passes", type="areal-code")
     config = make_config(reward, cpu_limit_s=20.0, wall_limit_s=200.0, num_slots=1, **LEVELS[request.param])
     async with running(config) as verifier:
         yield verifier.grading

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 from rljob_workers.verifier import check, service, worker
 from rljob_workers.verifier.graders import base
 from rljob_workers.verifier.graders.code import code_grader
@@ -163,7 +163,7 @@ def test_numbers_and_arrays_of_numpy_are_returned_as_what_they_hold(
 ) -> None:
     with contextlib.closing(worker.Runner(confined, packages=[NUMPY])) as ran:
         for value, score in ((expected, 1.0), ('"another"', 0.0)):
-            reward = roles.GraderConfig(name="r", type="code", packages=NUMPY, wall_limit_s=100.0)
+            reward = process_config.GraderConfig(name="r", type="code", packages=NUMPY, wall_limit_s=100.0)
             program = f"```python\nimport numpy as np\ndef f(a):\n    return {returned}\n```"
             columns = {"input_output": json.dumps({"fn_name": "f", "inputs": ["1"], "outputs": [value]})}
             answer = base.Answer(prompt="", completion=program, columns=columns)
@@ -213,10 +213,10 @@ def test_module_of_the_standard_library_cannot_be_hidden_by_a_package(
     assert run("import wave\nprint(wave.__name__)", confined, spawn.fresh, ("hides",)).output == b"wave\n"
 
 
-def config_of(make: object, *names: str, type_: str = "code") -> roles.VerifierConfig:
+def config_of(make: object, *names: str, type_: str = "code") -> process_config.VerifierConfig:
     assert callable(make)
-    made = make(roles.GraderConfig(name="right", type=type_, packages=names))
-    assert isinstance(made, roles.VerifierConfig)
+    made = make(process_config.GraderConfig(name="right", type=type_, packages=names))
+    assert isinstance(made, process_config.VerifierConfig)
     return made
 
 
@@ -255,7 +255,7 @@ def test_reward_with_packages_and_one_without_have_interpreters_of_their_own(
         ran.verify()
         grades = []
         for names in (NUMPY, ()):
-            reward = roles.GraderConfig(name="r", type="code", packages=names, wall_limit_s=100.0)
+            reward = process_config.GraderConfig(name="r", type="code", packages=names, wall_limit_s=100.0)
             program = "```python\nimport numpy\nprint(int(numpy.ones(3).sum()))\n```"
             columns = {"input_output": json.dumps({"inputs": [""], "outputs": ["3"]})}
             answer = base.Answer(prompt="", completion=program, columns=columns)
@@ -271,7 +271,9 @@ def test_tests_of_a_repository_have_the_packages_that_their_reward_names(
     def patient(program: suites.Suite, *, stdin: bytes, limits: programs.Limits) -> programs.Run:
         return programs.run(program, stdin=stdin, limits=dataclasses.replace(limits, wall_s=240.0), confined=confined)
 
-    reward = roles.GraderConfig(name="r", type="repository-tests", packages=names, cpu_limit_s=60.0, wall_limit_s=240.0)
+    reward = process_config.GraderConfig(
+        name="r", type="repository-tests", packages=names, cpu_limit_s=60.0, wall_limit_s=240.0
+    )
     test_file = "import numpy as np\nfrom sums import total\n\ndef test_total():\n    assert total(np.ones(3)) == 3\n"
     columns = {
         "repository": {"files": {}, "test_files": {"test_it.py": test_file}, "tests": ["test_it.py::test_total"]}

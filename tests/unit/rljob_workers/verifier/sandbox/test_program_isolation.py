@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import pytest
 
-from rljob_api import names, roles, types
+from rljob_api import enums, process_config, types
 from rljob_workers.verifier import service
 from rljob_workers.verifier.sandbox.confinement import bpf, landlock, profile, syscalls
 
-CODE = roles.GraderConfig(name="passes", type="code")
-MakeConfig = Callable[..., roles.VerifierConfig]
+CODE = process_config.GraderConfig(name="passes", type="code")
+MakeConfig = Callable[..., process_config.VerifierConfig]
 # Takes a filter of its own and becomes the command behind it.
 BEHIND = """
 import ctypes, os, sys
@@ -63,7 +63,7 @@ def like_gvisor(architecture: syscalls.Architecture) -> str:
     ).hex()
 
 
-def verifier_behind(filter_: str, config: roles.VerifierConfig, folder: pathlib.Path) -> tuple[int, str]:
+def verifier_behind(filter_: str, config: process_config.VerifierConfig, folder: pathlib.Path) -> tuple[int, str]:
     """Return the exit code and the log of a verifier that cannot start."""
     path = folder / "role.json"
     path.write_text(config.model_dump_json(), encoding="utf-8")
@@ -85,7 +85,7 @@ def test_verifier_with_programs_ends_with_79_where_the_kernel_has_no_landlock(
     make_config: MakeConfig, tmp_path: pathlib.Path
 ) -> None:
     code, log = verifier_behind(without(landlock.CREATE_RULESET), make_config(CODE), tmp_path)
-    assert code == names.ExitCode.ISOLATION_REFUSED
+    assert code == enums.ExitCode.ISOLATION_REFUSED
     assert "layer landlock is missing" in log
 
 
@@ -96,7 +96,7 @@ def test_verifier_with_programs_ends_with_79_where_filters_cannot_ask(
     seccomp = syscalls.number("seccomp", confined.architecture)
     assert seccomp is not None
     code, log = verifier_behind(without(seccomp), make_config(CODE), tmp_path)
-    assert code == names.ExitCode.ISOLATION_REFUSED
+    assert code == enums.ExitCode.ISOLATION_REFUSED
     assert "layer seccomp is missing: no user notification" in log
 
 
@@ -131,11 +131,11 @@ async def test_default_isolation_serves_programs_and_stops_what_they_may_not_do(
         )
     finally:
         await verifier.close()
-    assert (right.reward, right.outcome) == (1.0, names.VerifyOutcome.PASS)
-    assert (reads.reward, reads.outcome) == (0.0, names.VerifyOutcome.FAIL)
-    assert (forks.reward, forks.outcome) == (0.0, names.VerifyOutcome.FAIL)
+    assert (right.reward, right.outcome) == (1.0, enums.VerifyOutcome.PASS)
+    assert (reads.reward, reads.outcome) == (0.0, enums.VerifyOutcome.FAIL)
+    assert (forks.reward, forks.outcome) == (0.0, enums.VerifyOutcome.FAIL)
     assert (calls.reward, calls.reason, calls.outcome) == (
-        0.0, names.VerdictReason.RESOURCE_LIMIT, names.VerifyOutcome.FORBIDDEN,
+        0.0, enums.VerdictReason.RESOURCE_LIMIT, enums.VerifyOutcome.FORBIDDEN,
     )  # fmt: skip
 
 
@@ -143,11 +143,11 @@ async def test_default_isolation_serves_programs_and_stops_what_they_may_not_do(
 # whether others may look into this process (PR_GET_DUMPABLE).
 SERVES = """
 import asyncio, ctypes, json, sys
-from rljob_api import roles, types
+from rljob_api import process_config, types
 from rljob_workers.verifier import service
 
 async def main():
-    verifier = service.Service(roles.VerifierConfig.model_validate_json(sys.argv[1]))
+    verifier = service.Service(process_config.VerifierConfig.model_validate_json(sys.argv[1]))
     await verifier.start()
     try:
         return await verifier.grading.verify([types.VerifyItem(**item) for item in json.loads(sys.argv[2])])

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_testing import attack_repositories
 from rljob_workers.verifier import frames, service
 from rljob_workers.verifier import worker as grading_worker
@@ -21,7 +21,7 @@ from rljob_workers.verifier.sandbox import repository as suites
 from rljob_workers.verifier.sandbox.confinement import profile
 from rljob_workers.verifier.sandbox.processes import launcher
 
-O = names.VerifyOutcome  # noqa: E741  # short in tables
+O = enums.VerifyOutcome  # noqa: E741  # short in tables
 # Another limit of CPU than the one that a test is about, and a wall cap that no busy machine meets.
 LONG_S, WALL_S = 30.0, 240.0
 TEST_FILE = "tests/test_it.py"
@@ -44,7 +44,9 @@ def graded(
     cpu_limit_s: float = LONG_S,
 ) -> base.Grade:
     """Return the grade of an answer that writes a module of sums. ids: without the path of the file."""
-    reward = roles.GraderConfig(name="r", type="repository-tests", cpu_limit_s=cpu_limit_s, wall_limit_s=WALL_S)
+    reward = process_config.GraderConfig(
+        name="r", type="repository-tests", cpu_limit_s=cpu_limit_s, wall_limit_s=WALL_S
+    )
     columns = {"repository": {"files": {}, "test_files": tests, "tests": [f"{TEST_FILE}::{one}" for one in ids]}}
     answer = base.Answer(prompt="", completion=attack_repositories.completion({"sums.py": sums}), columns=columns)
     return repository_grader.RepositoryGrader(reward, run=run, scratch=scratch).grade(answer)
@@ -143,7 +145,7 @@ def test_file_whose_name_begins_with_a_dash_is_no_option(run: repository_grader.
             "tests": ["--collect-only.py::test_a"],
         }
     }
-    reward = roles.GraderConfig(name="r", type="repository-tests", cpu_limit_s=LONG_S, wall_limit_s=WALL_S)
+    reward = process_config.GraderConfig(name="r", type="repository-tests", cpu_limit_s=LONG_S, wall_limit_s=WALL_S)
     answer = base.Answer(prompt="", completion="```py a.py\n```", columns=columns)
     grade = repository_grader.RepositoryGrader(reward, run=run, scratch=tmp_path).grade(answer)
     assert grade.outcome is O.PASS
@@ -195,7 +197,7 @@ def test_of_writing(write):
     ],
 )
 def test_run_that_is_ended_has_its_outcome_and_nothing_of_it_is_left(
-    run: repository_grader.RunFn, tmp_path: pathlib.Path, sums: str, outcome: names.VerifyOutcome
+    run: repository_grader.RunFn, tmp_path: pathlib.Path, sums: str, outcome: enums.VerifyOutcome
 ) -> None:
     # A limit of CPU for the endless one alone to meet.
     cpu_limit_s = 3.0 if outcome is O.TIMEOUT_CPU else LONG_S
@@ -239,7 +241,7 @@ WAITS = "import signal\nsignal.pause()"
 @contextlib.asynccontextmanager
 async def waiting(scratch: pathlib.Path) -> AsyncIterator[launcher.ProcessWorker]:
     """Yield a worker in the midst of a run that waits for ever."""
-    reward = roles.GraderConfig(name="r", type="repository-tests", cpu_limit_s=60.0, wall_limit_s=WALL_S)
+    reward = process_config.GraderConfig(name="r", type="repository-tests", cpu_limit_s=60.0, wall_limit_s=WALL_S)
     columns = {"repository": dict(attack_repositories.REPOSITORY)}
     request = {
         "reward": 0, "prompt": "", "completion": attack_repositories.completion({attack_repositories.SUMS: WAITS}),
@@ -274,7 +276,9 @@ async def test_repository_of_a_worker_goes_with_it_when_it(
 
 
 async def test_worker_that_does_not_become_ready_leaves_no_folder(tmp_path: pathlib.Path) -> None:
-    hello = grading_worker.Hello(rewards=(roles.GraderConfig(name="r", type="no such type"),), memory_bytes=1 << 29)
+    hello = grading_worker.Hello(
+        rewards=(process_config.GraderConfig(name="r", type="no such type"),), memory_bytes=1 << 29
+    )
     with pytest.raises(errors.SandboxError, match="no such type"):
         await launcher.start(module=service.WORKER_MODULE, arguments=[], hello=hello.payload(), scratch=tmp_path)
     assert list(tmp_path.iterdir()) == []

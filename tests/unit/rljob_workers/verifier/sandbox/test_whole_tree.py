@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_workers.verifier import frames, service
 from rljob_workers.verifier import worker as grading_worker
 from rljob_workers.verifier.sandbox.confinement import profile
 from rljob_workers.verifier.sandbox.processes import launcher, procfs
 
-REWARD = roles.GraderConfig(name="r", type="areal-code", cpu_limit_s=60.0, wall_limit_s=200.0)
+REWARD = process_config.GraderConfig(name="r", type="areal-code", cpu_limit_s=60.0, wall_limit_s=200.0)
 CROWD = """
 import os, signal
 for _ in range(3):

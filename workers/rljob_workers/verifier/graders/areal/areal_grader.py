@@ -10,7 +10,7 @@ import functools
 import pathlib
 from collections.abc import Mapping
 
-from rljob_api import errors, names, roles
+from rljob_api import enums, errors, process_config
 from rljob_api.manifest import reward_options
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import base, metadata
@@ -28,7 +28,7 @@ _EMPTY = "the extracted text is empty"
 class ArealMathGrader:
     """Extraction, text and exact numbers in place, evaluation in a worker."""
 
-    def __init__(self, config: roles.GraderConfig) -> None:
+    def __init__(self, config: process_config.GraderConfig) -> None:
         """Raises ManifestError for an unknown option or an unusable file of solutions."""
         options = base.options(reward_options.SolutionOptions, config)
         self._compat = config.mode == "compat"
@@ -77,16 +77,16 @@ class ArealMathGrader:
         if decided is not None:
             return decided
         extracted = extraction.answer_of(answer.completion, compat=self._compat)
-        return _failed(names.VerdictReason.PARSE_ERROR, extracted or "", "not a readable expression")
+        return _failed(enums.VerdictReason.PARSE_ERROR, extracted or "", "not a readable expression")
 
     def _decide(
         self, answer: base.Answer, symbolic: areal_ladder.Symbolic, rules: comparison.Rules
     ) -> base.Grade | None:
         extracted = extraction.answer_of(answer.completion, compat=self._compat)
         if extracted is None or extraction.is_empty(extracted):
-            return _failed(names.VerdictReason.NO_ANSWER, extracted, "" if extracted is None else _EMPTY)
+            return _failed(enums.VerdictReason.NO_ANSWER, extracted, "" if extracted is None else _EMPTY)
         if len(extracted) > spans.MAX_ANSWER_CHARS or brackets.depth(extracted) > screen.MAX_DEPTH:
-            return _failed(names.VerdictReason.PARSE_ERROR, extracted, "longer or deeper nested than the bounds")
+            return _failed(enums.VerdictReason.PARSE_ERROR, extracted, "longer or deeper nested than the bounds")
         ladder = areal_ladder.Ladder(symbolic=_screened(symbolic))
         decisions = []
         for member in self._golds(answer.columns):
@@ -95,12 +95,12 @@ class ArealMathGrader:
                 return base.passed(extracted)
             decisions.append(same)
         if self._compat:
-            return _failed(names.VerdictReason.WRONG, extracted) if None not in decisions else _open(extracted)
+            return _failed(enums.VerdictReason.WRONG, extracted) if None not in decisions else _open(extracted)
         if None in decisions:
             return None
         if comparison.is_over_bounds(extracted):
-            return _failed(names.VerdictReason.PARSE_ERROR, extracted, "not a readable expression")
-        return _failed(names.VerdictReason.WRONG, extracted)
+            return _failed(enums.VerdictReason.PARSE_ERROR, extracted, "not a readable expression")
+        return _failed(enums.VerdictReason.WRONG, extracted)
 
     def _golds(self, columns: Mapping[str, object]) -> tuple[str, ...]:
         texts = self._texts(columns)
@@ -141,7 +141,7 @@ def _open(extracted: str) -> base.Grade | None:
     try:
         screen.check(normalization.compat(extracted))
     except screen.RefusedError as refusal:
-        return _failed(names.VerdictReason.PARSE_ERROR, extracted, str(refusal))
+        return _failed(enums.VerdictReason.PARSE_ERROR, extracted, str(refusal))
     return None
 
 
@@ -162,5 +162,5 @@ def _screened(symbolic: areal_ladder.Symbolic) -> areal_ladder.Symbolic:
     return screened
 
 
-def _failed(reason: names.VerdictReason, extracted: str | None, detail: str = "") -> base.Grade:
+def _failed(reason: enums.VerdictReason, extracted: str | None, detail: str = "") -> base.Grade:
     return base.failed(reason, extracted=extracted or "", formatted=extracted is not None, detail=detail)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from rljob_api import errors, grading_limits, roles
+from rljob_api import errors, grading, process_config
 from rljob_api.manifest import reward_options
 from rljob_workers.verifier import sandbox
 from rljob_workers.verifier.graders import base, metadata
@@ -32,7 +32,7 @@ class RunFn(Protocol):
 class CodeGrader(base.SingleTimeLimit):
     """Runs the answer's program on every case until one fails."""
 
-    def __init__(self, config: roles.GraderConfig, *, run: RunFn = sandbox.run) -> None:
+    def __init__(self, config: process_config.GraderConfig, *, run: RunFn = sandbox.run) -> None:
         """Raises ManifestError for an unknown option or an unusable file of tests."""
         options = base.options(reward_options.SolutionOptions, config)
         self._compat, self._run = config.mode == "compat", run
@@ -89,7 +89,7 @@ class CodeGrader(base.SingleTimeLimit):
             return Case.WALL_LIMIT
         limits = sandbox.Limits(
             cpu_s=cpu_s,
-            wall_s=min(left_s, grading_limits.WALL_FACTOR * cpu_s),
+            wall_s=min(left_s, grading.WALL_FACTOR * cpu_s),
             memory_bytes=self._memory_bytes,
             output_bytes=max(self._output_bytes, 2 * len(tests.outputs[index].encode())),
             may_fork=self._may_fork,

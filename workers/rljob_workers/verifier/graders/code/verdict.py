@@ -4,14 +4,14 @@ import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
 
-from rljob_api import names
+from rljob_api import enums
 from rljob_workers.verifier.graders import base
 
 # A part of the grade where a record distinguishes visible cases from hidden ones: 1 if the answer passes the visible
 # alone.
 VISIBLE_ONLY = "visible_only"
 
-R, O = names.VerdictReason, names.VerifyOutcome  # noqa: E741  # short in the table
+R, O = enums.VerdictReason, enums.VerifyOutcome  # noqa: E741  # short in the table
 
 
 class Case(enum.Enum):
@@ -47,8 +47,8 @@ STOPPED: Mapping[str, Case] = {
 class _Means:
     result: int
     error_code: int | None
-    reason: names.VerdictReason
-    outcome: names.VerifyOutcome
+    reason: enums.VerdictReason
+    outcome: enums.VerifyOutcome
 
 
 _MEANS = {
@@ -93,7 +93,7 @@ def grade_of(cases: Sequence[Case], *, num_cases: int, num_visible: int = 0) -> 
     )
 
 
-def meaning(case: Case) -> tuple[names.VerdictReason, names.VerifyOutcome]:
+def meaning(case: Case) -> tuple[enums.VerdictReason, enums.VerifyOutcome]:
     """Return the reason and the outcome of an answer whose run ended so. Raises KeyError for UNJUDGED."""
     means = _MEANS[case]
     return means.reason, means.outcome

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_api.manifest import reward_options
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import base
@@ -26,7 +26,7 @@ _CHOICE = re.compile(r"(?:\\text(?:bf)?\{)?\(?([A-J])(?:\)|[.:](?=[\s}]))\s?\}?[
 class MathGrader(base.SingleTimeLimit):
     """Mathematical equality of typed answers."""
 
-    def __init__(self, config: roles.GraderConfig) -> None:
+    def __init__(self, config: process_config.GraderConfig) -> None:
         """Raises ManifestError for an unknown option."""
         self._options = base.options(reward_options.MathOptions, config)
 
@@ -60,7 +60,7 @@ class MathGrader(base.SingleTimeLimit):
     def _decide(self, answer: base.Answer, rules: comparison.Rules) -> base.Grade | None:
         extracted = spans.find_answer(answer.completion, boxed_only=self._options.boxed_only)
         if extracted is None:
-            return base.failed(names.VerdictReason.NO_ANSWER)
+            return base.failed(enums.VerdictReason.NO_ANSWER)
         undecided = False
         refusal = ""
         for member in _golds(answer.columns):
@@ -77,7 +77,7 @@ class MathGrader(base.SingleTimeLimit):
             return None
         if not refusal and not _is_plain(extracted.text) and forms.read(extracted.text).kind == "opaque":
             refusal = "not a readable expression"
-        reason = names.VerdictReason.PARSE_ERROR if refusal else names.VerdictReason.WRONG
+        reason = enums.VerdictReason.PARSE_ERROR if refusal else enums.VerdictReason.WRONG
         return base.failed(reason, extracted=extracted.text, formatted=extracted.formatted, detail=refusal)
 
 

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from fractions import Fraction
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_api.manifest import reward_options
 from rljob_workers.data import gold
 from rljob_workers.verifier.graders import base
@@ -23,7 +23,7 @@ _RULES = comparison.Rules(deep=False, near_integer=Fraction(1, 10**7))
 class OatGrader(base.SingleTimeLimit):
     """Both rewards; the type in `config` says which of the two this is."""
 
-    def __init__(self, config: roles.GraderConfig) -> None:
+    def __init__(self, config: process_config.GraderConfig) -> None:
         """Raises ManifestError for an unknown option."""
         self._compat, self._tag_rule = config.mode == "compat", ""
         if config.type == "boxed":
@@ -61,11 +61,11 @@ class OatGrader(base.SingleTimeLimit):
         """Decide by extraction and text; the grade is open if a worker could still find equality."""
         answer_ = self._find(answer)
         if answer_ is None:
-            return base.failed(names.VerdictReason.NO_ANSWER)
+            return base.failed(enums.VerdictReason.NO_ANSWER)
         if not answer_.text.strip():
             return self._empty(answer_)
         if len(answer_.text) > spans.MAX_ANSWER_CHARS:
-            return _graded(names.VerdictReason.PARSE_ERROR, answer_, f"longer than {spans.MAX_ANSWER_CHARS} characters")
+            return _graded(enums.VerdictReason.PARSE_ERROR, answer_, f"longer than {spans.MAX_ANSWER_CHARS} characters")
         decisions = [self._by_text(answer_.text, member, _undecided) for member in _golds(answer)]
         if True in decisions:
             return base.passed(answer_.text)
@@ -79,7 +79,7 @@ class OatGrader(base.SingleTimeLimit):
         extracted = self._find(answer)
         assert extracted is not None, "quick passed"
         equal = any(self._equal(extracted.text, member) for member in _golds(answer))
-        return base.passed(extracted.text) if equal else _graded(names.VerdictReason.WRONG, extracted)
+        return base.passed(extracted.text) if equal else _graded(enums.VerdictReason.WRONG, extracted)
 
     def _find(self, answer: base.Answer) -> spans.Extracted | None:
         if not self._tag_rule:
@@ -89,8 +89,8 @@ class OatGrader(base.SingleTimeLimit):
     def _empty(self, extracted: spans.Extracted) -> base.Grade:
         """O2: an empty answer is none; the original calls it formatted and wrong."""
         if self._compat:
-            return _graded(names.VerdictReason.WRONG, extracted, "the extracted text is empty")
-        return base.failed(names.VerdictReason.NO_ANSWER, detail="the extracted text is empty")
+            return _graded(enums.VerdictReason.WRONG, extracted, "the extracted text is empty")
+        return base.failed(enums.VerdictReason.NO_ANSWER, detail="the extracted text is empty")
 
     def _by_text(self, text: str, member: str, decide: equality.Symbolic) -> bool | None:
         if not self._compat and _is_refuted(text, member, deep=decide is not _undecided):
@@ -103,13 +103,13 @@ class OatGrader(base.SingleTimeLimit):
     def _open(self, extracted: spans.Extracted, *, undecided: bool) -> base.Grade | None:
         full = self._version == "math_verify"
         if not undecided and not full:
-            return _graded(names.VerdictReason.WRONG, extracted)
+            return _graded(enums.VerdictReason.WRONG, extracted)
         try:
             screen.check(normalization.normalise(extracted.text, compat=self._compat))
         except screen.RefusedError as refusal:
             # A sentence inside tags is outside the grammar, and still holds what math-verify looks for.
             if not full or screen.first_hazard(extracted.text):
-                return _graded(names.VerdictReason.PARSE_ERROR, extracted, str(refusal))
+                return _graded(enums.VerdictReason.PARSE_ERROR, extracted, str(refusal))
         return None
 
     def _equal(self, text: str, member: str) -> bool:
@@ -158,5 +158,5 @@ def _screened(decide: equality.Symbolic) -> equality.Symbolic:
     return screened
 
 
-def _graded(reason: names.VerdictReason, extracted: spans.Extracted, detail: str = "") -> base.Grade:
+def _graded(reason: enums.VerdictReason, extracted: spans.Extracted, detail: str = "") -> base.Grade:
     return base.failed(reason, extracted=extracted.text, formatted=extracted.formatted, detail=detail)

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Protocol
 
-from rljob_api import grading_limits, names, roles
+from rljob_api import enums, grading, process_config
 from rljob_api.manifest import reward_options
 from rljob_workers.verifier import sandbox
 from rljob_workers.verifier.graders import base
@@ -33,7 +33,7 @@ class RepositoryGrader(base.SingleTimeLimit):
     """Runs all tests once, in a fresh interpreter and a folder of their own."""
 
     def __init__(
-        self, config: roles.GraderConfig, *, run: RunFn = sandbox.run, scratch: pathlib.Path | None = None
+        self, config: process_config.GraderConfig, *, run: RunFn = sandbox.run, scratch: pathlib.Path | None = None
     ) -> None:
         """`scratch`: where folders of runs are made, the temporary folder by default. Raises ManifestError."""
         base.options(reward_options.RepositoryOptions, config)
@@ -60,8 +60,8 @@ class RepositoryGrader(base.SingleTimeLimit):
         try:
             files = answer_files.files_of(answer.completion)
         except answer_files.UnusableError as error:
-            return base.failed(names.VerdictReason.PARSE_ERROR, detail=str(error))
-        return None if files else base.failed(names.VerdictReason.NO_ANSWER)
+            return base.failed(enums.VerdictReason.PARSE_ERROR, detail=str(error))
+        return None if files else base.failed(enums.VerdictReason.NO_ANSWER)
 
     def grade(self, answer: base.Answer) -> base.Grade:
         """Lay the repository out, run its tests, and take it away."""
@@ -73,11 +73,11 @@ class RepositoryGrader(base.SingleTimeLimit):
         try:
             files = answer_files.merged(repository.files, written, repository.test_files)
         except answer_files.UnusableError as error:
-            return base.failed(names.VerdictReason.PARSE_ERROR, detail=str(error))
+            return base.failed(enums.VerdictReason.PARSE_ERROR, detail=str(error))
         cpu_s = self._cpu_s * answer.cpu_factor
         limits = sandbox.Limits(
             cpu_s=cpu_s,
-            wall_s=min(self._wall_s, grading_limits.WALL_FACTOR * cpu_s),
+            wall_s=min(self._wall_s, grading.WALL_FACTOR * cpu_s),
             memory_bytes=self._memory_bytes,
             output_bytes=max(self._output_bytes, _BYTES_OF_REPORT * (len(repository.tests) + 1)),
         )

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from rljob_api import errors, roles
+from rljob_api import errors, process_config
 from rljob_api.manifest.verifier import USUAL_PACKAGES
 from rljob_workers.verifier.sandbox.confinement import landlock
 
@@ -60,7 +60,7 @@ def top(name: str) -> str:
     return name.partition(".")[0]
 
 
-def of(reward: roles.GraderConfig) -> tuple[str, ...]:
+def of(reward: process_config.GraderConfig) -> tuple[str, ...]:
     """Return the packages of a reward. Raises ManifestError with a sentence for each that is not installed."""
     missing = [(index, name) for index, name in enumerate(reward.packages) if _distribution(top(name)) is None]
     if missing:

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import pytest_asyncio
 
-from rljob_api import roles
+from rljob_api import process_config
 from rljob_testing import attack_rows, attack_runs, patient_code
 from rljob_testing.attack_rows import Attack
 from rljob_workers.verifier import grading, service
 from rljob_workers.verifier.sandbox.confinement import profile
 
-MakeConfig = Callable[..., roles.VerifierConfig]
+MakeConfig = Callable[..., process_config.VerifierConfig]
 Running = Callable[..., contextlib.AbstractAsyncContextManager[service.Service]]
 Served = Callable[..., Awaitable[grading.Grading]]
 PACKAGES = ("numpy", "networkx")
@@ -30,7 +30,9 @@ async def served(make_config: MakeConfig, running: Running, confined: profile.Co
 
         async def serve(reward_type: str, cpu_s: float, packages: tuple[str, ...] = ()) -> grading.Grading:
             if (reward_type, cpu_s, packages) not in started:
-                reward = roles.GraderConfig(name="passes", type=reward_type, memory_bytes=256 << 20, packages=packages)
+                reward = process_config.GraderConfig(
+                    name="passes", type=reward_type, memory_bytes=256 << 20, packages=packages
+                )
                 config = make_config(reward, cpu_limit_s=cpu_s, wall_limit_s=250.0, num_slots=1)
                 verifier = await stack.enter_async_context(running(config, *patient_code.TYPES))
                 started[reward_type, cpu_s, packages] = verifier.grading

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rljob_api import names, roles
+from rljob_api import enums, process_config
 from rljob_workers.verifier.graders import base
 from rljob_workers.verifier.graders.code import code_grader
 from rljob_workers.verifier.sandbox import programs
@@ -70,9 +70,9 @@ def test_a_68_program_that_got_no_time_is_nobodys_fault_and_right_when_graded_ag
         # Others than ours may be busy, too.
         return run(program, stdin=stdin, limits=dataclasses.replace(limits, wall_s=PATIENT_S))
 
-    reward = roles.GraderConfig(name="r", type="code", cpu_limit_s=CPU_S, wall_limit_s=PATIENT_S)
+    reward = process_config.GraderConfig(name="r", type="code", cpu_limit_s=CPU_S, wall_limit_s=PATIENT_S)
     with burning():
         starved = code_grader.CodeGrader(reward, run=run).grade(ANSWER)
-    assert (starved.score, starved.outcome) == (None, names.VerifyOutcome.INFRA_ERROR)
+    assert (starved.score, starved.outcome) == (None, enums.VerifyOutcome.INFRA_ERROR)
     again = code_grader.CodeGrader(reward, run=patient).grade(ANSWER)
-    assert (again.score, again.outcome) == (1.0, names.VerifyOutcome.PASS)
+    assert (again.score, again.outcome) == (1.0, enums.VerifyOutcome.PASS)

@@ -12,15 +12,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 import pytest_asyncio
 
-from rljob_api import errors, names, roles, types
+from rljob_api import enums, errors, process_config, types
 from rljob_workers.verifier import frames, grading, service
 from rljob_workers.verifier import worker as grading_worker
 from rljob_workers.verifier.sandbox.confinement import profile
 from rljob_workers.verifier.sandbox.processes import launcher, procfs
 
-MakeConfig = Callable[..., roles.VerifierConfig]
+MakeConfig = Callable[..., process_config.VerifierConfig]
 Running = Callable[..., contextlib.AbstractAsyncContextManager[service.Service]]
-O = names.VerifyOutcome  # noqa: E741  # short
+O = enums.VerifyOutcome  # noqa: E741  # short
 RIGHT = "print(sum(map(int, input().split())))"
 COLUMNS = {"query_id": "q", "input_output": json.dumps({"inputs": ["1 2"], "outputs": ["3"]})}
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def graded(
     make_config: MakeConfig, running: Running, confined: profile.Confinement
 ) -> AsyncIterator[grading.Grading]:
-    reward = roles.GraderConfig(name="passes", type="areal-code")
+    reward = process_config.GraderConfig(name="passes", type="areal-code")
     async with running(make_config(reward, cpu_limit_s=10.0, wall_limit_s=200.0, num_slots=2)) as verifier:
         yield verifier.grading
 
@@ -129,7 +129,7 @@ print(3 if found or 'left' in sys.modules else 4)
 
 @pytest.mark.covers("sandbox A-32")
 async def test_a_32_flood_does_not_grow_its_runner(confined: profile.Confinement) -> None:
-    reward = roles.GraderConfig(name="r", type="code", cpu_limit_s=60.0, wall_limit_s=200.0)
+    reward = process_config.GraderConfig(name="r", type="code", cpu_limit_s=60.0, wall_limit_s=200.0)
     hello = grading_worker.Hello(rewards=(reward,), memory_bytes=512 << 20)
     worker = await launcher.start(module=service.WORKER_MODULE, arguments=[], hello=hello.payload())
 
@@ -184,6 +184,6 @@ async def test_a_66_other_expression_is_wrong(make_config: MakeConfig, running: 
         )
         for answer, gold in pairs.items()
     ]
-    async with running(make_config(roles.GraderConfig(name="m", type="math"), num_slots=1)) as verifier:
+    async with running(make_config(process_config.GraderConfig(name="m", type="math"), num_slots=1)) as verifier:
         verdicts = await verifier.grading.verify(items)
     assert [(verdict.reward, verdict.outcome) for verdict in verdicts] == [(0.0, O.FAIL)] * len(pairs)

@@ -11,16 +11,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 import pytest_asyncio
 
-from rljob_api import names, roles, types
+from rljob_api import enums, process_config, types
 from rljob_testing import attack_repositories, attack_runs
 from rljob_testing.attack_repositories import Attack
 from rljob_workers.verifier import service
 from rljob_workers.verifier.graders.repository import verdict as repository_verdict
 from rljob_workers.verifier.sandbox.confinement import profile
 
-MakeConfig = Callable[..., roles.VerifierConfig]
+MakeConfig = Callable[..., process_config.VerifierConfig]
 Running = Callable[..., contextlib.AbstractAsyncContextManager[service.Service]]
-O = names.VerifyOutcome  # noqa: E741  # short
+O = enums.VerifyOutcome  # noqa: E741  # short
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -50,7 +50,7 @@ async def served(
     scratch = tmp_path_factory.mktemp("scratch")
     left = scratch / "repositories" / "worker-old" / "run-old"
     left.mkdir(parents=True)
-    reward = roles.GraderConfig(name="passes", type="repository-tests", memory_bytes=256 << 20)
+    reward = process_config.GraderConfig(name="passes", type="repository-tests", memory_bytes=256 << 20)
     config = make_config(
         reward, cpu_limit_s=attack_runs.LONG_S, wall_limit_s=250.0, num_slots=1, scratch_dir=str(scratch)
     )

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializationInfo, field_serializer
 
-from rljob_api import grading_limits, names, suites, types
+from rljob_api import enums, grading, suites, types
 from rljob_api.devices import Device
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.lifecycle import LogLevel, ObservabilitySpec
@@ -28,7 +28,7 @@ VERIFY_QUEUE_S = 30.0
 OVERSUBSCRIPTION = 2
 
 # Environment and volumes of pods may name Secrets, and no process reads them.
-_POD_SETTINGS: Any = {str(role): {"pod"} for role in names.Role}
+_POD_SETTINGS: Any = {str(role): {"pod"} for role in enums.Role}
 
 
 class _Frozen(BaseModel):
@@ -69,7 +69,7 @@ class ProcessConfig(_Frozen):
     """What every process has. `health_port` serves /healthz, /readyz, /metrics and POST /stop with a token."""
 
     job: JobIdentity
-    role: names.Role
+    role: enums.Role
     pod: str
     health_host: str = "0.0.0.0"
     health_port: int
@@ -161,14 +161,14 @@ class RolloutConfig(SpecConfig):
     def verify_timeout_s(self) -> float:
         """Seconds that a verifier may take for one answer."""
         seconds = self.spec.verifier.timeout_seconds
-        longest = max(grading_limits.most_wall_s(reward, seconds) for _, _, reward in suites.rewards(self.spec))
+        longest = max(grading.most_wall_s(reward, seconds) for _, _, reward in suites.rewards(self.spec))
         return VERIFY_TRIES * longest + VERIFY_QUEUE_S
 
 
 class GraderConfig(RewardSpec):
     """One entry of verifier.rewards[], or of the rewards of an evaluation suite, which then alone it grades: `suite`.
 
-    Limits are of one clock, `grading_limits` says of what.
+    Limits are of one clock, `rljob_api.grading` says of what.
 
     tasks: the tasks whose records it grades; empty: records of any task, and of none.
     memory_bytes, output_bytes: of one run of a program. user_code: the user's file, where a type module:function may

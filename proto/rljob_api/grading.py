@@ -7,7 +7,10 @@ machine, which a verifier multiplies by what it measures of its own (docs/design
 of an answer with a program.
 """
 
+from collections.abc import Mapping, Sequence
+
 from rljob_api.manifest import reward_options
+from rljob_api.manifest.reward_options import OPTIONS
 from rljob_api.manifest.verifier import PROGRAM_REWARDS, RewardSpec
 
 WALL_FACTOR = 3
@@ -33,3 +36,18 @@ def most_wall_s(reward: RewardSpec, timeout_seconds: int | None) -> float:
     """Return the wall seconds of one time limit on the slowest machine."""
     slowest = 1.0 if reward.type in PROGRAM_REWARDS else MOST_FACTOR
     return slowest * wall_s(reward, timeout_seconds)
+
+
+WORKFLOW = "math_code_single_step"
+OF_TYPE: Mapping[str, tuple[str, ...]] = {type_: kind.tasks for type_, kind in OPTIONS.items() if kind.tasks}
+
+
+def tasks_of_reward(reward: RewardSpec, *, listed: Sequence[RewardSpec], workflow: str) -> tuple[str, ...]:
+    """Return the tasks whose records `reward` grades, one of those `listed` together; empty: records of any task.
+
+    Records are told apart only where both types stand in the list. One alone grades all there is, so that a record
+    which it cannot grade is refused and not left out.
+    """
+    if workflow != WORKFLOW or not {other.type for other in listed}.issuperset(OF_TYPE):
+        return ()
+    return OF_TYPE.get(reward.type, ())

@@ -9,9 +9,10 @@ import re
 import yaml
 from pydantic import JsonValue, ValidationError
 
-from rljob_api import errors, messages
+from rljob_api import errors
 from rljob_api.manifest.base import WrittenFloat
 from rljob_api.manifest.job import RLJob
+from rljob_api.validation import messages
 
 MAX_TEXT_LENGTH = 1 << 20
 # Keys whose value is free-form: there a null is a value, elsewhere it means "unset", as in the API server.

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel
 
-from rljob_api import fields, messages, names, suites
+from rljob_api import enums, suites
 from rljob_api.manifest import base
 from rljob_api.manifest.base import CelRule, Section
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.verifier import PROGRAM_REWARDS, RewardSpec, runtime_class
+from rljob_api.validation import fields, messages
 
 UNUSED, DUPLICATE = "written value without effect", "duplicate key"
 LONG_ANSWER_TOKENS = 1024
@@ -236,13 +237,13 @@ def served_in_a_cluster_only(spec: JobSpec) -> Iterator[str]:
 def groups_above_a_message(spec: JobSpec) -> Iterator[str]:
     """A group is handed in as one message."""
     tokens = spec.algorithm.group_size * spec.longest_row
-    mib = tokens * names.GROUP_BYTES_PER_TOKEN >> 20
-    if tokens * names.GROUP_BYTES_PER_TOKEN > names.MAX_BATCH_PART_BYTES:
+    mib = tokens * enums.GROUP_BYTES_PER_TOKEN >> 20
+    if tokens * enums.GROUP_BYTES_PER_TOKEN > enums.MAX_BATCH_PART_BYTES:
         yield messages.invalid(
             "algorithm.groupSize",
             spec.algorithm.group_size,
             f"groups of rows of up to {spec.longest_row} tokens may have {mib} MiB, and one above"
-            f" {names.MAX_BATCH_PART_BYTES >> 20} MiB is not trained: it fails as TooLargeError",
+            f" {enums.MAX_BATCH_PART_BYTES >> 20} MiB is not trained: it fails as TooLargeError",
         )
 
 

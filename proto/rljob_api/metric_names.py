@@ -1,265 +1,8 @@
-"""Closed vocabularies: roles, states, reasons, outcomes, labels, ports, limits, metrics. One home for each word."""
+"""The metrics of the four programs: name, type, labels, help, buckets; docs/metrics.md is generated from them."""
 
 import dataclasses
-import enum
 
-API_GROUP = "rljob.dev"
-API_VERSION = "v1alpha1"
-KIND = "RLJob"
-
-# vLLM's mark for a log-probability that is missing or was clamped.
-VLLM_MISSING_LOGPROB = -9999.0
-# A log-probability may exceed 0 by float32 rounding, never by more.
-LOGPROB_ROUNDING = 1e-4
-
-
-class Role(enum.StrEnum):
-    """The four programs of a job."""
-
-    COORDINATOR = "coordinator"
-    ROLLOUT = "rollout"
-    VERIFIER = "verifier"
-    TRAINER = "trainer"
-
-
-# Who asks a coordinator for its status, in certificates.
-OPERATOR = "operator"
-
-
-def identity(trust_domain: str, namespace: str, job: str, caller: str) -> str:
-    """Return the SPIFFE id of a role of a job, or of the operator: the one URI of its certificate."""
-    return f"spiffe://{trust_domain}/ns/{namespace}/rljob/{job}/role/{caller}"
-
-
-class GroupKind(enum.StrEnum):
-    """What a lease is for. Evaluation never enters the staleness counters."""
-
-    TRAIN = "train"
-    EVALUATION = "evaluation"
-
-
-class GroupState(enum.StrEnum):
-    """Life of a prompt group in the ledger: QUEUED > LEASED > SUBMITTED > PACKED > TRAINED, or DROPPED(reason)."""
-
-    QUEUED = "queued"
-    LEASED = "leased"
-    SUBMITTED = "submitted"
-    PACKED = "packed"
-    TRAINED = "trained"
-    DROPPED = "dropped"
-
-
-class DropReason(enum.StrEnum):
-    """Why a group will not be trained. Its prompt returns to the queue unless the prompt itself is exhausted or
-    left out: too_long by maxPromptTokens, and invalid_record where onInvalidRecord: drop asks for it.
-    """
-
-    STALE = "stale"
-    ZERO_SPREAD = "zero_spread"
-    TOO_LOW = "too_low"
-    TOO_HIGH = "too_high"
-    INFRA_EXHAUSTED = "infra_exhausted"
-    DATA_EXHAUSTED = "data_exhausted"
-    TOO_LONG = "too_long"
-    INVALID_RECORD = "invalid_record"
-    REJECTED = "rejected"
-    REWOUND = "rewound"
-
-
-# The record cannot be used, whoever tries.
-LEFT_OUT = (DropReason.TOO_LONG, DropReason.INVALID_RECORD)
-
-
-class TrajectoryOutcome(enum.StrEnum):
-    """Answer to a submitted group, and the label of rljob_trajectories_total."""
-
-    ACCEPTED = "accepted"
-    STALE = "stale"
-    INFRA_FAILURE = "infra_failure"
-    FILTERED = "filtered"
-    INVALID = "invalid"
-    DUPLICATE = "duplicate"
-    RECORDED = "recorded"
-
-
-class VerdictReason(enum.StrEnum):
-    """Why a verdict is what it is."""
-
-    OK = "ok"
-    WRONG = "wrong"
-    NO_ANSWER = "no_answer"
-    PARSE_ERROR = "parse_error"
-    TIMEOUT = "timeout"
-    RESOURCE_LIMIT = "resource_limit"
-    CRASH = "crash"
-    INFRA_FAILURE = "infra_failure"
-
-
-class VerifyOutcome(enum.StrEnum):
-    """How a grading ended, as a metric label."""
-
-    PASS = "pass"
-    FAIL = "fail"
-    FORCED_EXIT = "forced_exit"
-    TIMEOUT_CPU = "timeout_cpu"
-    TIMEOUT_WALL = "timeout_wall"
-    OOM = "oom"
-    OUTPUT_FLOOD = "output_flood"
-    FORBIDDEN = "forbidden"
-    INFRA_ERROR = "infra_error"
-
-
-class BatchKind(enum.StrEnum):
-    """Answer to FetchBatch."""
-
-    BATCH = "batch"
-    NOT_READY = "not_ready"
-    STOP = "stop"
-    FINISHED = "finished"
-
-
-class VersionState(enum.StrEnum):
-    """Life of a published weight version."""
-
-    PUBLISHED = "published"
-    LIVE = "live"
-    RETIRED = "retired"
-
-
-class ReceiverState(enum.StrEnum):
-    """State of a rollout's weight client."""
-
-    STARTING = "STARTING"
-    SERVING = "SERVING"
-    FETCHING = "FETCHING"
-    STAGED = "STAGED"
-    PAUSED = "PAUSED"
-    APPLYING = "APPLYING"
-    VERIFYING = "VERIFYING"
-    REFUSING = "REFUSING"
-
-
-class WaitReason(enum.StrEnum):
-    """What a rollout slot waits for (label of rljob_rollout_wait_seconds_total)."""
-
-    STALENESS = "staleness"
-    WEIGHTS = "weights"
-    VERIFIER = "verifier"
-    NO_PROMPTS = "no_prompts"
-    COORDINATOR = "coordinator"
-
-
-class SyncFailure(enum.StrEnum):
-    """Why a weight update failed (label of rljob_weight_sync_failures_total)."""
-
-    DIGEST = "digest"
-    FETCH = "fetch"
-    APPLY = "apply"
-    TIMEOUT = "timeout"
-
-
-class DrainResult(enum.StrEnum):
-    """What became of the groups of a rollout that drains (label of rljob_drain_seconds).
-
-    KILLED: given up while nobody took them back; their leases run out.
-    """
-
-    FINISHED = "finished"
-    HANDED_BACK = "handed_back"
-    KILLED = "killed"
-
-
-class Phase(enum.StrEnum):
-    """Phase of a run as the coordinator sees it."""
-
-    STARTING = "Starting"
-    RUNNING = "Running"
-    EVALUATING = "Evaluating"
-    STOPPING = "Stopping"
-    STOPPED = "Stopped"
-    FINISHED = "Finished"
-    FAILED = "Failed"
-
-
-class StepStat(enum.StrEnum):
-    """Keys of CommitStep.stats. Seconds, nats, ratios; definitions: docs/design/algorithms.md#s-11.
-
-    TOTAL_S: from one finished step to the next. KL_LOSS and ENTROPY_LOSS: what the two terms add to LOSS.
-    """
-
-    TOTAL_S = "total_s"
-    WAIT_S = "wait_s"
-    FORWARD_BACKWARD_S = "forward_backward_s"
-    OPTIMIZER_S = "optimizer_s"
-    PUBLISH_S = "publish_s"
-    CHECKPOINT_S = "checkpoint_s"
-    PROXIMAL_S = "proximal_s"
-    LOSS = "policy/loss"
-    KL_LOSS = "policy/kl_loss"
-    ENTROPY_LOSS = "policy/entropy_loss"
-    ENTROPY = "policy/entropy"
-    REF_KL = "policy/ref_kl"
-    ZERO_ADVANTAGE_GROUPS = "groups/zero_adv"
-    ADVANTAGE_MEAN = "adv/mean"
-    ADVANTAGE_STD = "adv/std"
-    ADVANTAGE_MIN = "adv/min"
-    ADVANTAGE_MAX = "adv/max"
-    VALUE_LOSS = "critic/loss"
-    VALUE_CLIP = "critic/clip"
-    EXPLAINED_VARIANCE = "critic/explained_variance"
-    CRITIC_GRAD_NORM = "critic/grad_norm"
-    RATIO_MEAN = "policy/ratio_mean"
-    RATIO_MAX = "policy/ratio_max"
-    APPROX_KL = "policy/approx_kl"
-    CLIP_LOW = "policy/clip_low"
-    CLIP_HIGH = "policy/clip_high"
-    CLIP_DUAL = "policy/clip_dual"
-    GRAD_NORM = "optim/grad_norm"
-    LEARNING_RATE = "optim/lr"
-    SKIPPED = "optim/skipped"
-    MISMATCH_KL = "mismatch/kl"
-    LOGPROB_ABS_DIFF = "mismatch/abs_diff"
-    MULT_PROB_ERROR = "mismatch/mult_prob_error"
-    MISMATCH_TOKENS = "mismatch/tokens"
-    STALE_CACHE_ABS_DIFF = "mismatch/stale_cache_abs_diff"
-    STALE_CACHE_TOKENS = "mismatch/stale_cache_tokens"
-    BEHAVE_ABS_DIFF = "behave/abs_diff"
-    BEHAVE_KL = "behave/kl"
-    BEHAVE_CHI2_TOKEN = "behave/chi2_token"
-    BEHAVE_CHI2_SEQ = "behave/chi2_seq"
-    BEHAVE_ESS = "behave/ess"
-    BEHAVE_PPL_RATIO = "behave/ppl_ratio"
-    WEIGHT_MEAN = "behave/weight_mean"
-    WEIGHT_MAX = "behave/weight_max"
-    MASKED_RATIO = "behave/masked_ratio"
-    TOKENS_TRAINED = "batch/tokens"
-    TOKENS_COMPUTED = "batch/computed_tokens"
-    ROWS = "batch/rows"
-    DENOMINATOR = "batch/denominator"
-    PEAK_RSS_BYTES = "peak_rss_bytes"
-    PEAK_GPU_ALLOCATED_BYTES = "peak_gpu_allocated_bytes"
-    PEAK_GPU_RESERVED_BYTES = "peak_gpu_reserved_bytes"
-    MFU = "mfu"
-
-
-class ExitCode(enum.IntEnum):
-    """Exit codes of the four programs and of the CLI."""
-
-    OK = 0
-    FAILED = 1
-    BAD_INPUT = 2
-    INFRASTRUCTURE = 75
-    CONFIGURATION = 78
-    ISOLATION_REFUSED = 79
-    STOPPED_ON_REQUEST = 80
-    INTERRUPTED = 130
-
-
-# gRPC: one limit in both directions; weight chunks of 2 MiB stay in the cache and far below it.
-MAX_BATCH_PART_BYTES = 64 << 20
-# Of a handed-in group: id, mask, log-probability and turn of each token.
-GROUP_BYTES_PER_TOKEN = 13
-CHUNK_BYTES = 2 << 20
+from rljob_api import enums
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +16,7 @@ class Metric:
     kind: str
     help: str
     labels: tuple[str, ...] = ()
-    role: Role | None = None
+    role: enums.Role | None = None
     buckets: tuple[float, ...] = ()
 
 
@@ -286,19 +29,19 @@ _STEPS = (0, 1, 2, 3, 4, 6, 8, 12, 16)
 _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
-def _c(role: Role, name: str, text: str, *labels: str) -> Metric:
+def _c(role: enums.Role, name: str, text: str, *labels: str) -> Metric:
     return Metric(name=name, kind="c", help=text, labels=labels, role=role)
 
 
-def _g(role: Role, name: str, text: str, *labels: str) -> Metric:
+def _g(role: enums.Role, name: str, text: str, *labels: str) -> Metric:
     return Metric(name=name, kind="g", help=text, labels=labels, role=role)
 
 
-def _h(role: Role, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Metric:
+def _h(role: enums.Role, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Metric:
     return Metric(name=name, kind="h", help=text, labels=labels, role=role, buckets=buckets)
 
 
-_C, _R, _V, _T = Role.COORDINATOR, Role.ROLLOUT, Role.VERIFIER, Role.TRAINER
+_C, _R, _V, _T = enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.TRAINER
 
 METRICS: tuple[Metric, ...] = (
     _g(_C, "rljob_step", "Completed optimizer publishes."),

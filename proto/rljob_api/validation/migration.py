@@ -50,7 +50,7 @@ _GENERAL = frozenset((
 
 @functools.cache
 def _tables() -> _Tables:
-    text = importlib.resources.files("rljob_api").joinpath("migration.yaml").read_text(encoding="utf-8")
+    text = importlib.resources.files(__package__).joinpath("migration.yaml").read_text(encoding="utf-8")
     return _Tables.model_validate(yaml.safe_load(text))
 
 
@@ -88,3 +88,16 @@ def _paths() -> Mapping[str, str]:
         paths.setdefault(folded(field.name.rsplit(".", 1)[-1]), set()).add(field.path)
     derived = {key: found.pop() for key, found in paths.items() if len(found) == 1 and key not in _GENERAL}
     return derived | {folded(word): path for word, path in _tables().words.items()}
+
+
+# By path below spec.
+UNSUPPORTED: Mapping[str, str] = {
+    "queue": "jobs start without a Kueue queue",
+    "gang": "pods are scheduled one by one",
+    "model.lora": "all weights are trained",
+    "observability.traces": "a run shows logs and metrics",
+    "weightSync.delta": "every version travels whole",
+    "weightSync.anchorEvery": "every version travels whole",
+    "trainer.optimizer.type": "the optimizer is AdamW",
+    "trainer.masterWeightsDtype": "master weights are float32",
+}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_api.memory import ModelShape, bytes_per_param, kv_bytes_per_token, memory_estimate
+from rljob_workers.local.checks.memory import ModelShape, bytes_per_param, kv_bytes_per_token, memory_estimate
 
 SMOLLM2_135M = ModelShape(
     num_params=134_515_008, num_layers=30, hidden_size=576, vocab_size=49_152, num_kv_heads=3, head_dim=64

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rljob_api import fields, messages
 from rljob_api.manifest.base import Section
 from rljob_api.manifest.job import RLJob
+from rljob_api.process_config import VerifierConfig
 from rljob_api.resolve import ResolvedJob
-from rljob_api.roles import VerifierConfig
+from rljob_api.validation import fields, messages
 
 WRITTEN = "written"
 DEFAULT = "default"

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-WIRE = Path(__file__).parent / "wire" / "v1"
+WIRE = Path(__file__).parent / "v1"
 
 
 def generate(out_root: Path) -> list[Path]:

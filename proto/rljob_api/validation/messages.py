@@ -10,9 +10,9 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from rljob_api import fields, migration
 from rljob_api.manifest import base
-from rljob_api.unsupported import UNSUPPORTED
+from rljob_api.validation import fields, migration
+from rljob_api.validation.migration import UNSUPPORTED
 
 MAX_VALUE_LENGTH = 60
 Location = Sequence[str | int]
