@@ -146,7 +146,7 @@ class VerifyItem:
 class Trajectory:
     """One row: prompt, sampled and inserted tokens in order, checked at construction.
 
-    tokens [L] int32. loss_mask [L]: 1 on tokens that the policy sampled. logprobs [L]: behaviour log-probability of
+    tokens [L] int32. loss_mask [L]: 1 on tokens that the policy sampled. logprobs [L]: behavior log-probability of
     the token at the same index, 0.0 where loss_mask is 0. versions [L]: id of the version that sampled the token as
     the engine asserted it, -1 elsewhere; ids never decrease along a row. turn_ids [L]: 0, 1, 2, ... on sampled
     tokens, never decreasing, -1 elsewhere. `truncated` comes from the engine's finish reason. turn_rewards: one per
@@ -393,7 +393,7 @@ class MicroBatch:
 
     tokens, position_ids [T]. Per sampled token [N]: target_index (where it stands), predictor_index (the position
     whose output predicts it: the one before it, or the last token of the parent if it opens its segment), logprobs
-    (behaviour), advantages, version_steps, row_index (into `rows`). Where the trainer makes the advantages, `rewards`
+    (behavior), advantages, version_steps, row_index (into `rows`). Where the trainer makes the advantages, `rewards`
     holds what each token earned and `turn_ids` its turn; both are empty where advantages come ready.
     """
 

@@ -38,7 +38,7 @@ class Gate:
         (self.folder / f"{STEM}.py").write_text(CODE)
         history = self.folder / self.run_dir / "state/history.jsonl"
         config = {"history": str(history), "opened": str(self._opened), "steps": self.steps}
-        # Limits of grading are not a part of what waits: an hour of CPU means three of patience.
+        # Limits of grading are not a part of what waits: an hour of CPU means three of waiting.
         return {
             "workflow": {"type": "rlvr", "code": {"path": f"{STEM}.py", "configMap": STEM}},
             "verifier": {

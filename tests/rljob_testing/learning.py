@@ -49,9 +49,9 @@ CASES: dict[str, Changes] = {
     "cispo": {"minibatches": 2, "loss": {"type": "cispo", "clipLow": "1", "clipHigh": "4"}},
     "sapo": {"minibatches": 2, "loss": {"type": "sapo"}},
     "reinforce": {"minibatches": 2, "loss": {"type": "reinforce"}},
-    "old samples, prox recomputed": {"minibatches": 2},
-    "old samples, prox interpolated": {"minibatches": 2, "loss": {"proximal": "loglinear"}},
-    "old samples, two policies": {"minibatches": 2, "loss": {"proximal": "behaviour"}},
+    "old samples, proximal recomputed": {"minibatches": 2},
+    "old samples, proximal interpolated": {"minibatches": 2, "loss": {"proximal": "loglinear"}},
+    "old samples, two policies": {"minibatches": 2, "loss": {"proximal": "behavior"}},
 }
 # In cases of old samples the sampler takes over the weights of every so many steps only.
 REFRESH_STEPS = 3

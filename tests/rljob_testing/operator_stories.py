@@ -1,6 +1,6 @@
 """Lives of a job as a user sees them, asked to any API server: the fake one of the wiring tests, and a real one.
 
-Each is one behaviour; the job is called "run" and its namespace is the test's own.
+Each is one behavior; the job is called "run" and its namespace is the test's own.
 """
 
 import time

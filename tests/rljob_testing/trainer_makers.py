@@ -28,7 +28,7 @@ class Row:
 
     prompt: tuple[int, ...]
     sampled: tuple[int, ...]
-    behave: tuple[float, ...]
+    behavior: tuple[float, ...]
     advantages: tuple[float, ...]
     version_steps: tuple[int, ...]
     masked: bool = False
@@ -55,7 +55,7 @@ class Row:
 def make_rows(
     *, groups: int, size: int, seed: int = 0, longest: int = 6, vocab: int = VOCAB, step: int = 0, turns: bool = False
 ) -> list[list[Row]]:
-    """Return `groups` groups of `size` rows with random lengths, advantages and behaviour log-probabilities.
+    """Return `groups` groups of `size` rows with random lengths, advantages and behavior log-probabilities.
 
     A row also earns its advantage as a reward on its last token; the first row of each group was cut by length.
     """
@@ -71,13 +71,13 @@ def make_rows(
             sampled = text(longest)
             second = text(3) if turns else ()
             count = len(sampled) + len(second)
-            behave = tuple(rng.uniform(-6.0, -2.0) for _ in range(count))
+            behavior = tuple(rng.uniform(-6.0, -2.0) for _ in range(count))
             advantage = rng.uniform(-2.0, 2.0)
             group.append(
                 Row(
                     prompt=prompt,
                     sampled=sampled,
-                    behave=behave,
+                    behavior=behavior,
                     advantages=(advantage,) * count,
                     version_steps=(step,) * count,
                     inserted=text(2) if turns else (),
@@ -138,7 +138,7 @@ def pack(groups: Sequence[Sequence[Row]], *, shared: bool, update: int = 0) -> t
         segments=made.segments,
         target_index=types.ints(made.targets),
         predictor_index=types.ints(made.predictors),
-        logprobs=types.floats([value for row in made.rows for value in row.behave]),
+        logprobs=types.floats([value for row in made.rows for value in row.behavior]),
         advantages=types.floats([value for row in made.rows for value in row.advantages]),
         version_steps=types.ints([value for row in made.rows for value in row.version_steps]),
         row_index=types.ints(made.row_index),

@@ -59,7 +59,7 @@ class WitnessedFake(fake.FakeEngine):
 
     def __init__(self, settings: base.Settings) -> None:
         """Build it."""
-        super().__init__(clock=clock.SystemClock(), behaviour=fake.Behaviour(token_s=FAKE_TOKEN_S))
+        super().__init__(clock=clock.SystemClock(), behavior=fake.Behavior(token_s=FAKE_TOKEN_S))
         self._witness = Witness(settings)
 
     async def load(self, layout: types.Layout) -> None:

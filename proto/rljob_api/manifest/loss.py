@@ -53,7 +53,7 @@ class RejectSpec(Section):
 
 
 class CorrectionSpec(Section):
-    """Weight between the policy that sampled and the one at the start of the step (rho = proximal / behavior)."""
+    """Weight between the policy that sampled and the one at the start of the step (proximal / behavior)."""
 
     level: Level = Field(default="token", description="Whether tokens or whole rows are weighted and judged.")
     mode: Literal["none", "truncate", "mask"] = Field(
@@ -71,7 +71,7 @@ class CorrectionSpec(Section):
     )
     weighting: Literal["ratio", "none"] = Field(
         default_factory=lambda: "ratio",
-        description="ratio: the loss carries the weight rho; none: rejection only. Default: ratio.",
+        description="ratio: the loss carries the importance weight; none: rejection only. Default: ratio.",
     )
     batch_normalize: bool = Field(default=False, description="Divide weights by their mean over the step.")
     reject: RejectSpec | None = Field(default=None, description="A second filter that always masks.")
@@ -170,7 +170,7 @@ _UNREAD: Mapping[Surrogate, tuple[str, ...]] = {
 
 
 def _correction(fields: dict[str, Any]) -> CorrectionSpec | None:
-    return None if fields["proximal"] == "behaviour" else CorrectionSpec()
+    return None if fields["proximal"] == "behavior" else CorrectionSpec()
 
 
 class LossSpec(Section):
@@ -203,7 +203,7 @@ class LossSpec(Section):
     m2_threshold: Decimal | None = Field(
         default=None, description="M2PO: bound on the mean squared log-ratio, nats squared; off if unset."
     )
-    proximal: Literal["recompute", "reuse", "loglinear", "behaviour"] = Field(
+    proximal: Literal["recompute", "reuse", "loglinear", "behavior"] = Field(
         default_factory=lambda: "recompute",
         description="Policy that the clip band is centred on. Default: recompute.",
     )
@@ -233,7 +233,7 @@ class LossSpec(Section):
     rollout_correction: CorrectionSpec | None = Field(
         default_factory=_correction,
         description="Correction for staleness and engine mismatch."
-        " Default: token, truncate, ratio, high 2; none with behaviour.",
+        " Default: token, truncate, ratio, high 2; none with behavior.",
     )
 
     @property
@@ -253,8 +253,8 @@ class LossSpec(Section):
             unread |= dict.fromkeys(("klEstimator", "klPlacement"), "spec.algorithm.loss.klCoef is 0")
         if self.aggregation != "constant":
             unread["constantDenominator"] = f"aggregation is '{self.aggregation}'"
-        if self.proximal == "behaviour":
-            unread["rolloutCorrection"] = "proximal is 'behaviour', where the weight is always 1"
+        if self.proximal == "behavior":
+            unread["rolloutCorrection"] = "proximal is 'behavior', where the weight is always 1"
         return unread
 
     @rule(
@@ -297,8 +297,8 @@ class LossSpec(Section):
         CelRule(
             field="rolloutCorrection",
             reason=FORBIDDEN,
-            rule="!has(self.proximal) || self.proximal != 'behaviour' || !has(self.rolloutCorrection)",
-            message="with proximal behaviour the weight is always 1: leave rolloutCorrection out",
+            rule="!has(self.proximal) || self.proximal != 'behavior' || !has(self.rolloutCorrection)",
+            message="with proximal behavior the weight is always 1: leave rolloutCorrection out",
         ),
         CelRule(
             field="constantDenominator",

@@ -1,7 +1,8 @@
 """C-7c: 1,024 answers in one batch through isolated workers, against plain processes of the same grader, one per core.
 
 Every answer needs the symbolic engine, math-verify's, which `boxed` may ask, so both sides do the same work; the plain
-processes have no supervisor, no limits and no wire. Their start is not counted, nor is ours. Graders reference, 11.5.
+processes have no supervisor, no limits and no wire. Their start is not counted, nor is ours. The bar is point 5 of
+docs/design/graders.md#s-11.
 """
 
 import asyncio

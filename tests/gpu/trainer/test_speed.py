@@ -33,7 +33,7 @@ def row(*, prompt: int, answer: int, vocabulary: int, seed: int) -> makers.Row:
     return makers.Row(
         prompt=tuple(ids[:prompt]),
         sampled=tuple(ids[prompt:]),
-        behave=(-5.0,) * answer,
+        behavior=(-5.0,) * answer,
         advantages=(1.0,) * answer,
         version_steps=(0,) * answer,
         rewards=(0.0,) * answer,

@@ -1,4 +1,4 @@
-"""Every estimator, every loss and every prox learns where learning is easy: a tiny model, rewarded for even tokens.
+"""Every estimator, every loss and every proximal policy learns an easy task: a tiny model, rewarded for even tokens.
 
 Real rows, packing, DeepSpeed updates and, for ppo, a real critic. A sign, an order or a mask that is wrong anywhere
 between reward and gradient shows here, whatever each part says of itself.

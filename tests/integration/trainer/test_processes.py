@@ -177,11 +177,11 @@ def test_what_is_prepared_from_the_whole_step_does_not_depend_on_the_ranks(
         stats[ranks] = {step: dict(coordinator.stats[step]) for step in (1, 2)}
     for step in (1, 2):
         for stat in (
-            "policy/loss", "policy/ref_kl", "behave/masked_ratio", "optim/grad_norm", "critic/loss", "critic/grad_norm",
-            "critic/explained_variance", "adv/std", "adv/max", "groups/zero_adv",
+            "policy/loss", "policy/ref_kl", "behavior/masked_ratio", "optim/grad_norm", "critic/loss",
+            "critic/grad_norm", "critic/explained_variance", "adv/std", "adv/max", "groups/zero_adv",
         ):  # fmt: skip
             assert stats[2][step][stat] == pytest.approx(stats[1][step][stat], rel=1e-3, abs=1e-6), stat
-    assert 0.0 < stats[1][1]["behave/masked_ratio"] < 1.0
+    assert 0.0 < stats[1][1]["behavior/masked_ratio"] < 1.0
     # Before anything was learned all values are 0, and explain nothing.
     assert stats[1][1]["critic/explained_variance"] == pytest.approx(0.0, abs=1e-9)
     assert stats[1][2]["critic/explained_variance"] != 0.0

@@ -196,10 +196,10 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         {**PPO, f"{A}.gae.bootstrapTruncated": True, f"{A}.zeroTruncated": True},
     ),
     (
-        "with proximal behaviour",
+        "with proximal behavior",
         C,
-        {f"{L}.proximal": "behaviour"},
-        {f"{L}.proximal": "behaviour", C: MASK},
+        {f"{L}.proximal": "behavior"},
+        {f"{L}.proximal": "behavior", C: MASK},
     ),
     (
         "dualClip and m2Threshold",

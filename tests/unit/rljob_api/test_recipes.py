@@ -1,7 +1,7 @@
 """Published recipes as manifests: the table of docs/design/algorithms.md#s-13, and two that are alongside it.
 
 areal-math-code: the line on AReaL's paper below the table, with the estimator and whitening of areal-multi-turn, and
-the cap on the behaviour weight of its released configurations. areal-counting: AReaL's clevr_count_70k_grpo.
+the cap on the behavior weight of its released configurations. areal-counting: AReaL's clevr_count_70k_grpo.
 """
 
 import pytest
@@ -74,7 +74,7 @@ TOLD = {
     "normalize reward": "answers to a prompt",
     "normalize advantage": "over the batch",
     "gamma": "over the batch",
-    "correction": "behaviour weight",
+    "correction": "behavior weight",
     "updates": "minibatches",
     "learning rate": "learning rate",
     "Adam eps": "optimizer",

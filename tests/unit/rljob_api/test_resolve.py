@@ -179,8 +179,8 @@ def test_correction_that_masks_has_only_the_bounds_that_were_written(make_job: M
     assert (correction.low, correction.high) == (0.5, None)
 
 
-def test_behaviour_has_no_correction(make_job: MakeJob) -> None:
-    loss = resolved(make_job({"algorithm.loss.proximal": "behaviour"})).trainer.spec.algorithm.loss
+def test_behavior_has_no_correction(make_job: MakeJob) -> None:
+    loss = resolved(make_job({"algorithm.loss.proximal": "behavior"})).trainer.spec.algorithm.loss
     assert loss.rollout_correction is None
 
 

@@ -52,10 +52,10 @@ TABLE: dict[str, Row] = {
         "spec.algorithm.loss.proximal is 'reuse'",
         {f"{LOSS}.proximal": "recompute", "algorithm.epochs": 2},
     ),
-    "behaviour with a correction": Row(
-        {f"{LOSS}.proximal": "behaviour", CORRECTION: {"mode": "none"}},
+    "behavior with a correction": Row(
+        {f"{LOSS}.proximal": "behavior", CORRECTION: {"mode": "none"}},
         "spec.algorithm.loss.rolloutCorrection is",
-        {f"{LOSS}.proximal": "behaviour"},
+        {f"{LOSS}.proximal": "behavior"},
     ),
     "loglinear with m2Threshold": Row(
         {f"{LOSS}.proximal": "loglinear", f"{LOSS}.m2Threshold": "0.04"},

@@ -189,11 +189,11 @@ def _wrap(handler: Any, check: Callable[[Any], None], on_error: OnError) -> grpc
     return grpc.stream_stream_rpc_method_handler(_many_answers(handler.stream_stream, check, on_error), **codecs)
 
 
-def _one_answer(behaviour: Any, check: Callable[[Any], None], on_error: OnError) -> Any:
+def _one_answer(behavior: Any, check: Callable[[Any], None], on_error: OnError) -> Any:
     async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
         try:
             check(context)
-            return await behaviour(request, context)
+            return await behavior(request, context)
         except errors.RLJobError as error:
             on_error(error)
             await abort(context, error)
@@ -206,11 +206,11 @@ def _one_answer(behaviour: Any, check: Callable[[Any], None], on_error: OnError)
     return call
 
 
-def _many_answers(behaviour: Any, check: Callable[[Any], None], on_error: OnError) -> Any:
+def _many_answers(behavior: Any, check: Callable[[Any], None], on_error: OnError) -> Any:
     async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
         try:
             check(context)
-            async for answer in behaviour(request, context):
+            async for answer in behavior(request, context):
                 yield answer
         except errors.RLJobError as error:
             on_error(error)

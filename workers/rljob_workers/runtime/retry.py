@@ -52,7 +52,7 @@ class RetryMoving(Protocol):
     """`retry_moving`, as its users call it."""
 
     def __call__(
-        self, call: Callable[[], None], position: Callable[[], int], *, patience_s: float, backoff: Backoff
+        self, call: Callable[[], None], position: Callable[[], int], *, idle_timeout_s: float, backoff: Backoff
     ) -> None:
         """Repeat `call`."""
 
@@ -61,13 +61,13 @@ def retry_moving(
     call: Callable[[], None],
     position: Callable[[], int],
     *,
-    patience_s: float,
+    idle_timeout_s: float,
     backoff: Backoff,
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Repeat `call`, which continues where it stopped, until it returns or `position` has made no progress for
-    `patience_s`.
+    `idle_timeout_s`.
 
     Raises what the last call raised, and at once an error whose retry class is NEVER.
     """
@@ -81,7 +81,7 @@ def retry_moving(
                 at, since = position(), now()
                 backoff.reset()
             delay_s = backoff.next_delay_s()
-            if error.retry is errors.Retry.NEVER or now() + delay_s > since + patience_s:
+            if error.retry is errors.Retry.NEVER or now() + delay_s > since + idle_timeout_s:
                 raise
         sleep(delay_s)
 

@@ -35,7 +35,7 @@ from rljob_workers.weights.backends import base as weight_backends
 logger = logging.getLogger(__name__)
 
 # How long an unreachable coordinator is asked again: its restart on another node, with its volume, fits in.
-_PATIENCE_S = 600.0
+_RECONNECT_TIMEOUT_S = 600.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +254,7 @@ def _run(
         head=session.head_version,
         description=f"rljob zero{config.spec.trainer.deepspeed.zero_stage}",
         clock=clock,
-        patience_s=_PATIENCE_S,
+        reconnect_timeout_s=_RECONNECT_TIMEOUT_S,
     )
     if _publishes_first(loaded, session):
         publisher.publish(loaded.step)
@@ -280,7 +280,7 @@ def _register(config: process_config.TrainerConfig, loaded: _Loaded, client: bat
             resume_step=loaded.step,
             initial_state_hash=loaded.initial_state_hash,
         ),
-        deadline_s=_PATIENCE_S,
+        deadline_s=_RECONNECT_TIMEOUT_S,
         backoff=retry.Backoff(first_s=0.2, most_s=5.0),
     )
 
@@ -331,7 +331,7 @@ def _loop(
             rank=loaded.engine.rank,
             world_size=loaded.engine.world_size,
             stop=stop,
-            patience_s=_PATIENCE_S,
+            reconnect_timeout_s=_RECONNECT_TIMEOUT_S,
         ),
         learner=steps,
         publisher=publisher,

@@ -18,12 +18,12 @@ class BatchSource:
     """Fetches batches and commits steps. `stop` is set by anyone who asks this process to stop."""
 
     def __init__(
-        self, *, transport: train.Batches, rank: int, world_size: int, stop: threading.Event, patience_s: float
+        self, *, transport: train.Batches, rank: int, world_size: int, stop: threading.Event, reconnect_timeout_s: float
     ) -> None:
-        """`patience_s`: how long an unreachable coordinator is asked again before UnavailableError rises."""
+        """`reconnect_timeout_s`: how long an unreachable coordinator is asked again before UnavailableError rises."""
         self._transport, self._stop = transport, stop
         self._rank, self._world_size = rank, world_size
-        self._patience_s = patience_s
+        self._reconnect_timeout_s = reconnect_timeout_s
 
     def fetch(self, step: int) -> train.Batch:
         """Return the answer for `step` once it is not NOT_READY. All ranks learn of a stop at the same step."""
@@ -52,4 +52,4 @@ class BatchSource:
 
     def _patiently(self, call: Callable[[], T]) -> T:
         backoff = retry.Backoff(first_s=0.2, most_s=5.0)
-        return retry.retry_sync(call, deadline_s=self._patience_s, backoff=backoff)
+        return retry.retry_sync(call, deadline_s=self._reconnect_timeout_s, backoff=backoff)

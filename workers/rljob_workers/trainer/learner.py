@@ -231,7 +231,7 @@ class Learner:
             loss.LossInputs(
                 logprobs=logprobs,
                 entropies=entropies,
-                behave=item.tensors.behave,
+                behavior=item.tensors.behavior,
                 advantages=item.tensors.advantages,
                 version_steps=item.tensors.version_steps,
                 row_index=item.tensors.row_index,
@@ -253,7 +253,7 @@ class Learner:
         first_epoch = update < self._algorithm.minibatches
         chosen = self._algorithm.loss
         moved = update > 0 and (
-            not policy_losses.find(chosen).uses_proximal or chosen.proximal in ("loglinear", "behaviour")
+            not policy_losses.find(chosen).uses_proximal or chosen.proximal in ("loglinear", "behavior")
         )
         measured.tally.add(outputs.tally, batch_facts=first_epoch, mismatch=first_epoch and not moved)
 

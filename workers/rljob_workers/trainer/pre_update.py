@@ -1,4 +1,4 @@
-"""What is computed before the step's first update: prox, reference, values, advantages, tokens that M2PO drops.
+"""What is computed before the step's first update: proximal, reference, values, advantages, tokens that M2PO drops.
 
 Everything here sees the weights that the step starts from and all of its rows, so that no result depends on how rows
 are cut into minibatches, micro-batches and ranks. Later epochs hold the same rows once more: they are filled in too,
@@ -99,10 +99,10 @@ def prepare(
 
 
 def needs_proximal(algorithm: AlgorithmSpec) -> bool:
-    """Return whether prox costs a forward before the first update.
+    """Return whether the proximal policy costs a forward before the first update.
 
-    With one update the training forward itself is prox, unless something must be known before the first loss: a mean
-    weight, M2PO's cut, a KL term in the reward.
+    With one update the training forward itself is the proximal policy, unless something must be known before the first
+    loss: a mean weight, M2PO's cut, a KL term in the reward.
     """
     loss = algorithm.loss
     compared = policy_losses.find(loss).uses_proximal
@@ -120,9 +120,9 @@ def _first_epoch(work: Sequence[Sequence[Work]], algorithm: AlgorithmSpec) -> li
     return _active(work[: algorithm.minibatches])
 
 
-def _proximal_or_behave(item: Work) -> torch.Tensor:
-    # Without a computed prox the loss takes the engine's policy as such (proximal: behaviour).
-    return item.tensors.behave if item.proximal is None else item.proximal
+def _proximal_or_behavior(item: Work) -> torch.Tensor:
+    # Without a computed proximal policy the loss takes the engine's policy as such (proximal: behavior).
+    return item.tensors.behavior if item.proximal is None else item.proximal
 
 
 def _set_advantages(
@@ -161,12 +161,12 @@ def _penalty(item: Work, loss: LossSpec) -> torch.Tensor | None:
     if not loss.kl_in_reward:
         return None
     assert item.reference is not None, "the reference is scored first"
-    return kl.penalty(_proximal_or_behave(item), item.reference, coef=loss.kl_coef, estimator=loss.kl_estimator)
+    return kl.penalty(_proximal_or_behavior(item), item.reference, coef=loss.kl_coef, estimator=loss.kl_estimator)
 
 
 def _drop_far_tokens(work: Sequence[Sequence[Work]], engine: Engine, threshold: float) -> None:
     squares = [
-        [m2po.squares(item.tensors.behave, _proximal_or_behave(item)) for item in part if not item.idle]
+        [m2po.squares(item.tensors.behavior, _proximal_or_behavior(item)) for item in part if not item.idle]
         for part in work
     ]
     whole = [torch.cat(part) if part else torch.zeros(0) for part in squares]
@@ -186,6 +186,6 @@ def _mean_weight(work: Sequence[Sequence[Work]], engine: Engine, algorithm: Algo
 
 
 def _weight_terms(item: Work, config: CorrectionSpec) -> tuple[float, float]:
-    assert item.proximal is not None, "prox comes before weights"
-    corrected = correction.correct(item.proximal, item.tensors.behave, item.rows, config)
+    assert item.proximal is not None, "the proximal policy comes before weights"
+    corrected = correction.correct(item.proximal, item.tensors.behavior, item.rows, config)
     return correction.mean_weight_terms(corrected, item.rows, config)

@@ -33,7 +33,7 @@ class FakeTransport:
 
 def feed_of(transport: FakeTransport, stop: threading.Event | None = None) -> batch_source.BatchSource:
     return batch_source.BatchSource(
-        transport=transport, rank=1, world_size=2, stop=stop or threading.Event(), patience_s=0.0
+        transport=transport, rank=1, world_size=2, stop=stop or threading.Event(), reconnect_timeout_s=0.0
     )
 
 
@@ -60,7 +60,7 @@ def test_a_stop_is_told_with_the_next_question() -> None:
     assert [asked[3] for asked in transport.asked] == [False, True]
 
 
-def test_an_unreachable_coordinator_is_given_up_when_patience_ends() -> None:
+def test_an_unreachable_coordinator_is_given_up_after_the_reconnect_timeout() -> None:
     with pytest.raises(errors.UnavailableError, match="coordinator is gone"):
         feed_of(FakeTransport()).fetch(1)
     with pytest.raises(errors.UnavailableError):

@@ -67,7 +67,7 @@ async def test_a_right_answer_to_either_earns_1_and_a_wrong_one_0(
         item(times.columns, program("*")),
         item(times.columns, program("-")),
     ]
-    # One worker, and patience: what is looked at here is who grades, not how fast.
+    # One worker, and time: what is looked at here is who grades, not how fast.
     rewards = tuple(one.model_copy(update={"cpu_limit_s": 60.0}) for one in job.verifiers[0].rewards)
     async with running(job.verifiers[0].model_copy(update={"num_slots": 1, "rewards": rewards})) as verifier:
         verdicts = await verifier.grading.verify(items)

@@ -75,14 +75,19 @@ class Waiting:
         self.clock = FakeClock()
 
     def retrying(
-        self, call: Callable[[], None], position: Callable[[], int], *, patience_s: float, backoff: retry.Backoff
+        self, call: Callable[[], None], position: Callable[[], int], *, idle_timeout_s: float, backoff: retry.Backoff
     ) -> None:
         retry.retry_moving(
-            call, position, patience_s=patience_s, backoff=backoff, now=self.clock.monotonic, sleep=self.clock.tick
+            call,
+            position,
+            idle_timeout_s=idle_timeout_s,
+            backoff=backoff,
+            now=self.clock.monotonic,
+            sleep=self.clock.tick,
         )
 
 
-def test_a_call_that_goes_on_a_little_each_time_is_repeated_beyond_any_patience() -> None:
+def test_a_call_that_progresses_each_time_is_repeated_beyond_any_timeout() -> None:
     waiting, position = Waiting(), 0
 
     def one_step() -> None:
@@ -92,11 +97,11 @@ def test_a_call_that_goes_on_a_little_each_time_is_repeated_beyond_any_patience(
         if position < 40:
             raise errors.UnavailableError("the link broke")
 
-    waiting.retrying(one_step, lambda: position, patience_s=60.0, backoff=retry.Backoff(first_s=0.1, most_s=2.0))
+    waiting.retrying(one_step, lambda: position, idle_timeout_s=60.0, backoff=retry.Backoff(first_s=0.1, most_s=2.0))
     assert waiting.clock.monotonic() > 30 * 60
 
 
-def test_a_call_that_goes_no_further_is_given_up_after_the_patience() -> None:
+def test_a_call_without_progress_is_given_up_after_the_idle_timeout() -> None:
     waiting, calls = Waiting(), 0
 
     def stuck() -> None:
@@ -105,17 +110,17 @@ def test_a_call_that_goes_no_further_is_given_up_after_the_patience() -> None:
         raise errors.UnavailableError("all 4 streams are in use")
 
     with pytest.raises(errors.UnavailableError, match="streams"):
-        waiting.retrying(stuck, lambda: 7, patience_s=60.0, backoff=retry.Backoff(first_s=0.1, most_s=2.0))
+        waiting.retrying(stuck, lambda: 7, idle_timeout_s=60.0, backoff=retry.Backoff(first_s=0.1, most_s=2.0))
     assert 58.0 < waiting.clock.monotonic() <= 60.0
     assert calls > 30
 
 
-def test_an_error_that_no_repetition_mends_is_raised_at_once() -> None:
+def test_an_error_that_a_retry_cannot_fix_is_raised_at_once() -> None:
     def refused() -> None:
         raise errors.WireError("not a frame")
 
     with pytest.raises(errors.WireError):
-        Waiting().retrying(refused, lambda: 0, patience_s=60.0, backoff=retry.Backoff(first_s=0.1, most_s=2.0))
+        Waiting().retrying(refused, lambda: 0, idle_timeout_s=60.0, backoff=retry.Backoff(first_s=0.1, most_s=2.0))
 
 
 class SlowLink:

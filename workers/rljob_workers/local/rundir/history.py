@@ -200,7 +200,7 @@ def _step(line: _Line, generated_before: int) -> Step:
         generating=tuple((begin, end) for begin, end in line.get("generate", ())),
         mixed_version_trajectories=line.get("mixed_version_trajectories", 0),
         logprob_gap=stats.get(enums.StepStat.LOGPROB_ABS_DIFF),
-        logprob_gap_all=stats.get(enums.StepStat.BEHAVE_ABS_DIFF),
+        logprob_gap_all=stats.get(enums.StepStat.BEHAVIOR_ABS_DIFF),
     )
 
 

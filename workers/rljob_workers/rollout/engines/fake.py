@@ -17,7 +17,7 @@ _FIRST_TOKEN, _NUM_TOKENS = 3, 97
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Behaviour:
+class Behavior:
     """token_s: seconds per token. latency_s: seconds per engine call by name. faults: what call n of a name raises.
 
     A fault of None is a call that succeeds; calls beyond the list succeed. "hang" never returns. A load has load_parts
@@ -35,10 +35,10 @@ class FakeEngine:
     """Samples tokens from a hash of seed and position; `events` lists every call in order."""
 
     def __init__(
-        self, *, clock: clocks.Clock, behaviour: Behaviour | None = None, events: list[str] | None = None
+        self, *, clock: clocks.Clock, behavior: Behavior | None = None, events: list[str] | None = None
     ) -> None:
         """`events` may be shared with other fakes, so that a test asserts one order."""
-        self._clock, self._behaviour = clock, behaviour or Behaviour()
+        self._clock, self._behavior = clock, behavior or Behavior()
         self.events: list[str] = [] if events is None else events
         self._calls: dict[str, int] = {}
         self._label: int | None = None
@@ -129,8 +129,8 @@ class FakeEngine:
         assert not self._going.is_set(), "loaded while generating"
         self._whole = False
         await self._call("load", f"{len(layout.tensors)} tensors")
-        for _ in range(self._behaviour.load_parts):
-            await self._clock.sleep(self._behaviour.load_part_s)
+        for _ in range(self._behavior.load_parts):
+            await self._clock.sleep(self._behavior.load_part_s)
             self._loaded += 1
 
     def loaded_bytes(self) -> int:
@@ -174,16 +174,16 @@ class FakeEngine:
         self.events.append(f"{name} {detail}".strip())
         number = self._calls.get(name, 0)
         self._calls[name] = number + 1
-        faults = self._behaviour.faults.get(name, ())
+        faults = self._behavior.faults.get(name, ())
         fault = faults[number] if number < len(faults) else None
-        await self._clock.sleep(self._behaviour.latency_s.get(name, 0.0))
+        await self._clock.sleep(self._behavior.latency_s.get(name, 0.0))
         if fault == "hang":
             await asyncio.Event().wait()
         if fault is not None:
             raise errors.EngineError(fault)
 
     async def _step(self, aborted: asyncio.Event) -> None:
-        await self._clock.sleep(self._behaviour.token_s)
+        await self._clock.sleep(self._behavior.token_s)
         while not self._going.is_set() and not aborted.is_set():
             waiters = [asyncio.ensure_future(event.wait()) for event in (self._going, aborted)]
             _, pending = await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)

@@ -1,8 +1,9 @@
-"""Rollout correction: weights and rejections that turn samples of the engine's policy into samples of prox.
+"""Rollout correction: weights and rejections that turn samples of the engine's policy into the proximal one's.
 
-rho = pi_prox / pi_behave per token. A row is whole in its micro-batch, so sequence statistics need no other data.
+The importance weight is pi_proximal / pi_behavior per token. A row is whole in its micro-batch, so sequence statistics
+need no other data.
 Sources: decoupled PPO (arXiv 2110.00641), truncated importance sampling (TIS), IcePop, KPop, sequence and geometric
-rejection; signs of k1, k2, k3 as in verl: estimates of KL(behave || prox).
+rejection; signs of k1, k2, k3 as in verl: estimates of KL(behavior || proximal).
 """
 
 import dataclasses
@@ -28,24 +29,26 @@ class Correction:
     in_bounds: torch.Tensor
 
 
-def correct(proximal: torch.Tensor, behave: torch.Tensor, rows: Rows, config: CorrectionSpec | None) -> Correction:
-    """Return weights and kept tokens. proximal, behave [N]: log-probabilities, detached.
+def correct(proximal: torch.Tensor, behavior: torch.Tensor, rows: Rows, config: CorrectionSpec | None) -> Correction:
+    """Return weights and kept tokens. proximal, behavior [N]: log-probabilities, detached.
 
-    mode none: w = rho. truncate: w clamped to [low or 0, high]. mask: out of [low, high] leaves, equal stays. The
-    second filter `reject` masks by bounds of its own, whatever the mode.
+    mode none: w is the importance weight. truncate: w clamped to [low or 0, high]. mask: out of [low, high] leaves,
+    equal stays. The second filter `reject` masks by bounds of its own, whatever the mode.
     batchNormalize is the caller's: it needs the whole step.
     """
     config = config or UNCORRECTED
-    log_rho, _ = kl.bounded_log_ratio(proximal, behave)
-    weights = _weights(log_rho, rows, config)
-    in_bounds = torch.ones_like(log_rho, dtype=torch.bool)
+    log_importance, _ = kl.bounded_log_ratio(proximal, behavior)
+    weights = _weights(log_importance, rows, config)
+    in_bounds = torch.ones_like(log_importance, dtype=torch.bool)
     if config.mode == "truncate":
         weights = weights.clamp(min=config.low or 0.0, max=config.high)
     elif config.mode == "mask":
-        in_bounds = _in_bounds(_statistic(log_rho, proximal, behave, rows, config), config)
+        in_bounds = _in_bounds(_statistic(log_importance, proximal, behavior, rows, config), config)
     keep_mask = in_bounds
     if config.reject is not None:
-        keep_mask = in_bounds & _in_bounds(_statistic(log_rho, proximal, behave, rows, config.reject), config.reject)
+        keep_mask = in_bounds & _in_bounds(
+            _statistic(log_importance, proximal, behavior, rows, config.reject), config.reject
+        )
     return Correction(torch.where(keep_mask, weights, torch.zeros_like(weights)), keep_mask, in_bounds)
 
 
@@ -55,25 +58,35 @@ def mean_weight_terms(correction: Correction, rows: Rows, config: CorrectionSpec
     return float(values.double().sum()), float(len(values))
 
 
-def _weights(log_rho: torch.Tensor, rows: Rows, config: CorrectionSpec) -> torch.Tensor:
+def _weights(log_importance: torch.Tensor, rows: Rows, config: CorrectionSpec) -> torch.Tensor:
     if config.weighting == "none":
-        return torch.ones_like(log_rho)
+        return torch.ones_like(log_importance)
     if config.level == "sequence" and config.metric == "ratio":
-        return _aggregate(log_rho, rows, config.agg).clamp(-kl.LOG_RATIO_BOUND, kl.LOG_RATIO_BOUND).exp()[rows.index]
-    return log_rho.exp()
+        return (
+            _aggregate(log_importance, rows, config.agg)
+            .clamp(-kl.LOG_RATIO_BOUND, kl.LOG_RATIO_BOUND)
+            .exp()[rows.index]
+        )
+    return log_importance.exp()
 
 
 def _statistic(
-    log_rho: torch.Tensor, proximal: torch.Tensor, behave: torch.Tensor, rows: Rows, config: CorrectionSpec | RejectSpec
+    log_importance: torch.Tensor,
+    proximal: torch.Tensor,
+    behavior: torch.Tensor,
+    rows: Rows,
+    config: CorrectionSpec | RejectSpec,
 ) -> torch.Tensor:
     """Return the statistic that the bounds are for, per token [N]."""
     if config.metric == "ratio":
         if config.level == "sequence":
-            log_rho = _aggregate(log_rho, rows, config.agg)[rows.index]
-        return log_rho.exp()
-    values = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}[config.metric](log_rho) if config.metric != "binaryKl" else None
+            log_importance = _aggregate(log_importance, rows, config.agg)[rows.index]
+        return log_importance.exp()
+    values = (
+        {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}[config.metric](log_importance) if config.metric != "binaryKl" else None
+    )
     if values is None:
-        return kl.binary_kl(proximal, behave)
+        return kl.binary_kl(proximal, behavior)
     return _aggregate(values, rows, config.agg)[rows.index] if config.level == "sequence" else values
 
 

@@ -34,25 +34,25 @@ def penalty(proximal: torch.Tensor, reference: torch.Tensor, *, coef: float, est
     return coef * k.clamp(-REWARD_BOUND, REWARD_BOUND)
 
 
-def k1(log_rho: torch.Tensor) -> torch.Tensor:
-    """Return -log rho."""
-    return -log_rho
+def k1(log_ratio: torch.Tensor) -> torch.Tensor:
+    """Return -log_ratio."""
+    return -log_ratio
 
 
-def k2(log_rho: torch.Tensor) -> torch.Tensor:
-    """Return (log rho)^2 / 2."""
-    return log_rho.square() / 2
+def k2(log_ratio: torch.Tensor) -> torch.Tensor:
+    """Return log_ratio^2 / 2."""
+    return log_ratio.square() / 2
 
 
-def k3(log_rho: torch.Tensor) -> torch.Tensor:
-    """Return rho - 1 - log rho, never negative."""
-    return torch.expm1(log_rho) - log_rho
+def k3(log_ratio: torch.Tensor) -> torch.Tensor:
+    """Return exp(log_ratio) - 1 - log_ratio, never negative."""
+    return torch.expm1(log_ratio) - log_ratio
 
 
-def binary_kl(proximal: torch.Tensor, behave: torch.Tensor) -> torch.Tensor:
-    """Return max(KL(p || q), KL(q || p)) of the Bernoullis p = pi_prox and q = pi_behave of the taken token (KPop)."""
+def binary_kl(proximal: torch.Tensor, behavior: torch.Tensor) -> torch.Tensor:
+    """Return max(KL(p || q), KL(q || p)) of the Bernoullis p = pi_proximal, q = pi_behavior of the token (KPop)."""
     p = proximal.double().exp().clamp(_PROB_BOUND, 1 - _PROB_BOUND)
-    q = behave.double().exp().clamp(_PROB_BOUND, 1 - _PROB_BOUND)
+    q = behavior.double().exp().clamp(_PROB_BOUND, 1 - _PROB_BOUND)
     return torch.maximum(_bernoulli_kl(p, q), _bernoulli_kl(q, p)).to(proximal.dtype)
 
 

@@ -1,10 +1,10 @@
 """The policy loss: pure, one micro-batch at a time, exact under any split.
 
     L = aggregate(w * l) + [klPlacement loss] klCoef * aggregate(k) - entropyCoef * H
-    l from policy_losses.py by `loss.type`,  w from correction.py (behave -> prox), detached
+    l from policy_losses.py by `loss.type`,  w from correction.py (behavior -> proximal), detached
 
 Sources: decoupled PPO arXiv 2110.00641 and AReaL arXiv 2505.24298;
-loglinear prox A-3PO (AReaL). Aggregations: DAPO token mean, GRPO sequence mean, Dr.GRPO constant. Every denominator is
+loglinear A-3PO (AReaL). Aggregations: DAPO token mean, GRPO sequence mean, Dr.GRPO constant. Every denominator is
 that of the minibatch over all ranks, so micro-batches add up to the same loss and gradient whatever the split.
 Deviation from the papers: rejected and masked tokens stay in denominators, else filtering would raise the step size.
 """
@@ -24,7 +24,7 @@ from rljob_workers.trainer.algorithms.statistics import Peak, Sum
 class LossInputs:
     """Of one micro-batch. logprobs, entropies [N]: of theta, with gradient; the rest has none.
 
-    behave, advantages, version_steps, row_index [N]; row_tokens, row_masked [rows]. proximal [N]: computed before the
+    behavior, advantages, version_steps, row_index [N]; row_tokens, row_masked [rows]. proximal [N]: computed before the
     step's first update, or None to derive it. reference [N]: logprobs of the reference model, None without a KL term.
     kept [N]: what M2PO leaves, None without. trainer_version: V, completed steps before this one. mean_weight: divisor
     of batchNormalize, 1.0 without. row_observed [rows]: rows that are not a part of the loss, whose tokens stand for
@@ -33,7 +33,7 @@ class LossInputs:
 
     logprobs: torch.Tensor
     entropies: torch.Tensor
-    behave: torch.Tensor
+    behavior: torch.Tensor
     advantages: torch.Tensor
     version_steps: torch.Tensor
     row_index: torch.Tensor
@@ -77,7 +77,7 @@ def policy_loss(inputs: LossInputs, config: LossSpec) -> LossOutputs:
     """Return the loss share and the sums of one micro-batch."""
     proximal = proximal_logprobs(inputs, config)
     rows = Rows(inputs.row_index, inputs.row_tokens)
-    corrected = correction.correct(proximal, inputs.behave, rows, config.rollout_correction)
+    corrected = correction.correct(proximal, inputs.behavior, rows, config.rollout_correction)
     weights = corrected.weights / inputs.mean_weight
     token_losses = policy_losses.compute(inputs.logprobs, proximal, inputs.advantages, rows, config)
     trained = ~inputs.row_masked[inputs.row_index]
@@ -115,36 +115,36 @@ def policy_loss(inputs: LossInputs, config: LossSpec) -> LossOutputs:
 
 
 def proximal_logprobs(inputs: LossInputs, config: LossSpec) -> torch.Tensor:
-    """Return log pi_prox [N], detached.
+    """Return log pi_proximal [N], detached.
 
-    recompute and reuse without a computed prox: stop-gradient of the training forward (r = 1 in value), which is the
-    same number when the step has one update. loglinear: behave + alpha (theta - behave), alpha = clamp((v - 1 - v_tok)
-    / (v - v_tok), 0, 1) with v = V + 1, and 0 for tokens that are not older than this step's result. A loss without
-    a proximal policy: theta itself, so that rho = sg(pi_theta / pi_behave).
+    recompute and reuse without a computed proximal policy: stop-gradient of the training forward (r = 1 in value),
+    which is the same number when the step has one update. loglinear: behavior + alpha (theta - behavior), alpha =
+    clamp((v - 1 - v_tok) / (v - v_tok), 0, 1) with v = V + 1, and 0 for tokens that are not older than this step's
+    result. A loss without a proximal policy: theta itself, so that the importance weight is sg(pi_theta / pi_behavior).
     """
     theta = inputs.logprobs.detach()
     if not policy_losses.find(config).uses_proximal:
         return theta
     if inputs.proximal is not None:
         return inputs.proximal
-    if config.proximal == "behaviour":
-        return inputs.behave
+    if config.proximal == "behavior":
+        return inputs.behavior
     if config.proximal == "loglinear":
         version = inputs.trainer_version + 1
         age = (version - inputs.version_steps).float()
         alpha = ((age - 1) / age.clamp(min=1.0)).clamp(0.0, 1.0)
         alpha = torch.where((inputs.version_steps < 0) | (age <= 0), torch.zeros_like(alpha), alpha)
-        return inputs.behave + alpha * (theta - inputs.behave)
+        return inputs.behavior + alpha * (theta - inputs.behavior)
     return theta
 
 
 def token_shares(inputs: LossInputs, config: LossSpec) -> torch.Tensor:
     """Return what each token's w * l is multiplied with [N]: 1 / tokens, 1 / (rows tokens_i) or 1 / (rows C)."""
     if config.aggregation == "tokenMean":
-        return torch.full_like(inputs.behave, 1.0 / inputs.minibatch.num_tokens)
+        return torch.full_like(inputs.behavior, 1.0 / inputs.minibatch.num_tokens)
     if config.aggregation == "sequenceMean":
         return 1.0 / (inputs.minibatch.num_rows * inputs.row_tokens[inputs.row_index])
-    return torch.full_like(inputs.behave, 1.0 / (inputs.minibatch.num_rows * config.constant_denominator))
+    return torch.full_like(inputs.behavior, 1.0 / (inputs.minibatch.num_rows * config.constant_denominator))
 
 
 def _tally(
@@ -159,12 +159,12 @@ def _tally(
 ) -> statistics.Tally:
     """Return the sums of the statistics of docs/design/algorithms.md#s-11, over m of the micro-batch."""
     tally = statistics.Tally(loss.device)
-    log_rho, nonfinite = kl.bounded_log_ratio(proximal, inputs.behave)
+    log_importance, nonfinite = kl.bounded_log_ratio(proximal, inputs.behavior)
     theta = inputs.logprobs.detach()
     counts, updated = inputs.token_weights, ~inputs.row_seen[inputs.row_index]
-    tally.put(_behave_sums(log_rho, rows, inputs), {})
-    # Under behaviour and loglinear prox holds the engine's own numbers.
-    ours = theta if config.proximal in ("behaviour", "loglinear") else proximal
+    tally.put(_behavior_sums(log_importance, rows, inputs), {})
+    # With behavior and loglinear, `proximal` holds the engine's own numbers.
+    ours = theta if config.proximal in ("behavior", "loglinear") else proximal
     tally.put(_mismatch_sums(ours, rows, inputs), {})
     log_ratio, _ = kl.bounded_log_ratio(theta, proximal)
     ratio = log_ratio.exp()
@@ -193,17 +193,17 @@ def _tally(
     return tally
 
 
-def _behave_sums(log_rho: torch.Tensor, rows: Rows, inputs: LossInputs) -> dict[Sum, torch.Tensor]:
-    rho, counts, of_rows = log_rho.double().exp(), inputs.token_weights, inputs.row_weights
+def _behavior_sums(log_importance: torch.Tensor, rows: Rows, inputs: LossInputs) -> dict[Sum, torch.Tensor]:
+    importance_weight, counts, of_rows = log_importance.double().exp(), inputs.token_weights, inputs.row_weights
     bound = kl.LOG_RATIO_BOUND
-    product = rows.total(log_rho.double()).clamp(-bound, bound).exp()
+    product = rows.total(log_importance.double()).clamp(-bound, bound).exp()
     return {
         Sum.ROWS: of_rows.sum(),
-        Sum.RHO: (counts * rho).sum(),
-        Sum.RHO_SQUARED: (counts * rho.square()).sum(),
-        Sum.BEHAVE_K3: (counts * kl.k3(log_rho.double())).sum(),
+        Sum.IMPORTANCE_WEIGHT: (counts * importance_weight).sum(),
+        Sum.IMPORTANCE_WEIGHT_SQUARED: (counts * importance_weight.square()).sum(),
+        Sum.BEHAVIOR_K3: (counts * kl.k3(log_importance.double())).sum(),
         Sum.ROW_CHI2: (of_rows * (product.square() - 1)).sum(),
-        Sum.ROW_PPL: (of_rows * (-rows.mean(log_rho.double())).exp()).sum(),
+        Sum.ROW_PPL: (of_rows * (-rows.mean(log_importance.double())).exp()).sum(),
     }
 
 
@@ -215,12 +215,12 @@ def _mismatch_sums(ours: torch.Tensor, rows: Rows, inputs: LossInputs) -> dict[S
     """
     own = inputs.version_steps == inputs.trainer_version
     whole = (rows.total((~own).double()) == 0)[inputs.row_index]
-    log_rho, _ = kl.bounded_log_ratio(ours.double(), inputs.behave.double())
+    log_ratio, _ = kl.bounded_log_ratio(ours.double(), inputs.behavior.double())
     fresh, stale = (inputs.token_weights * part for part in (own & whole, own & ~whole))
-    gap = log_rho.abs()
+    gap = log_ratio.abs()
     return {
         Sum.MISMATCH_TOKENS: fresh.sum(),
-        Sum.MISMATCH_K3: (fresh * kl.k3(log_rho)).sum(),
+        Sum.MISMATCH_K3: (fresh * kl.k3(log_ratio)).sum(),
         Sum.MISMATCH_ABS: (fresh * gap).sum(),
         Sum.MISMATCH_EXP_ABS: (fresh * gap.exp()).sum(),
         Sum.GAP_TOKENS: inputs.token_weights.sum(),

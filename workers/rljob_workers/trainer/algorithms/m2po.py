@@ -1,8 +1,8 @@
 """M2PO (arXiv 2510.01161): tokens with the largest squared log-ratio leave until the second moment is small.
 
-Over all sampled tokens of a minibatch on all ranks: drop the largest s = (logp_behave - logp_prox)^2 until the mean of
-the rest is below the threshold. Equal squares leave together, so the result does not depend on any order; the smallest
-always stay. Deviation from AReaL: it cuts per micro-batch, which depends on the split.
+Over all sampled tokens of a minibatch on all ranks: drop the largest s = (logp_behavior - logp_proximal)^2 until the
+mean of the rest is below the threshold. Equal squares leave together, so the result does not depend on any order; the
+smallest always stay. Deviation from AReaL: it cuts per micro-batch, which depends on the split.
 """
 
 import math
@@ -15,9 +15,9 @@ Reduce = Callable[[Sequence[float]], list[float]]
 _LARGEST = 0x7F7FFFFF
 
 
-def squares(behave: torch.Tensor, proximal: torch.Tensor) -> torch.Tensor:
-    """Return (logp_behave - logp_prox)^2 [N], fp32; what is not finite counts as 0 and is reported by the loss."""
-    difference = behave.float() - proximal.float()
+def squares(behavior: torch.Tensor, proximal: torch.Tensor) -> torch.Tensor:
+    """Return (logp_behavior - logp_proximal)^2 [N], fp32; non-finite entries count as 0; the loss reports them."""
+    difference = behavior.float() - proximal.float()
     return torch.where(torch.isfinite(difference), difference, torch.zeros_like(difference)).square()
 
 

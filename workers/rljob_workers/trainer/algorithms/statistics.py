@@ -1,6 +1,6 @@
 """What a step measured: sums that add up over micro-batches and ranks, and the means that are reported from them.
 
-Facts of the batch (behave, mismatch, entropy) are counted in the first epoch only, since later epochs repeat the same
+Facts of the batch (behavior, mismatch, entropy) are counted in the first epoch only, since later epochs repeat the same
 tokens; facts of an update are counted in each. Facts of the batch are about all of its rows: rows whose advantages are
 all zero are not trained, but a sample of them is computed (coordinator/packing.py) and stands for the others, a token
 for as many as `Observed` says. Facts of an update are over the rows that it trains; losses use the minibatch's
@@ -8,7 +8,7 @@ own denominators, which count every row.
 
 What is distinguished: mismatch/* engine against trainer, on rows that the present version sampled whole;
 mismatch/stale_cache_* the same on its tokens in rows that older versions began, and left their keys and values;
-behave/* the weights now against those that sampled, whatever the age, on all rows.
+behavior/* the weights now against those that sampled, whatever the age, on all rows.
 """
 
 import dataclasses
@@ -32,9 +32,9 @@ class Sum(enum.IntEnum):
     REJECT_MASKED = 3
     TRUNCATED_MASKED = 4
     WEIGHT = 5
-    RHO = 6
-    RHO_SQUARED = 7
-    BEHAVE_K3 = 8
+    IMPORTANCE_WEIGHT = 6
+    IMPORTANCE_WEIGHT_SQUARED = 7
+    BEHAVIOR_K3 = 8
     ROW_CHI2 = 9
     ROW_PPL = 10
     ENTROPY_TOKENS = 11
@@ -147,14 +147,14 @@ def report(
     stats |= _means(sums, Sum.TOKENS, _TOKEN_MEANS) | _means(sums, Sum.ROWS, _ROW_MEANS)
     stats |= _means(sums, Sum.MISMATCH_TOKENS, _MISMATCH_MEANS) | _means(sums, Sum.REF_TOKENS, _REFERENCE_MEANS)
     stats |= _means(sums, Sum.ENTROPY_TOKENS, {Stat.ENTROPY: Sum.ENTROPY})
-    stats |= _means(sums, Sum.GAP_TOKENS, {Stat.BEHAVE_ABS_DIFF: Sum.GAP_ABS})
+    stats |= _means(sums, Sum.GAP_TOKENS, {Stat.BEHAVIOR_ABS_DIFF: Sum.GAP_ABS})
     stats |= _means(sums, Sum.STALE_TOKENS, {Stat.STALE_CACHE_ABS_DIFF: Sum.STALE_ABS})
     if sums[Sum.VALUE_TOKENS] > 0:
         stats[Stat.VALUE_LOSS] = sums[Sum.VALUE_LOSS] / max(1, len(minibatches))
         stats[Stat.VALUE_CLIP] = sums[Sum.VALUE_CLIPPED] / sums[Sum.VALUE_TOKENS]
-    if Stat.BEHAVE_CHI2_TOKEN in stats:
-        stats[Stat.BEHAVE_CHI2_TOKEN] -= 1.0
-        stats[Stat.BEHAVE_ESS] = effective_sample_share(sums)
+    if Stat.BEHAVIOR_CHI2_TOKEN in stats:
+        stats[Stat.BEHAVIOR_CHI2_TOKEN] -= 1.0
+        stats[Stat.BEHAVIOR_ESS] = effective_sample_share(sums)
         masked = sums[Sum.CORRECTION_MASKED] + sums[Sum.REJECT_MASKED] + sums[Sum.TRUNCATED_MASKED]
         stats[Stat.MASKED_RATIO] = masked / sums[Sum.TOKENS] + m2_share(sums)
     return stats
@@ -168,11 +168,11 @@ _UPDATE_MEANS = {
     Stat.CLIP_DUAL: Sum.CLIP_DUAL,
 }
 _TOKEN_MEANS = {
-    Stat.BEHAVE_KL: Sum.BEHAVE_K3,
-    Stat.BEHAVE_CHI2_TOKEN: Sum.RHO_SQUARED,
+    Stat.BEHAVIOR_KL: Sum.BEHAVIOR_K3,
+    Stat.BEHAVIOR_CHI2_TOKEN: Sum.IMPORTANCE_WEIGHT_SQUARED,
     Stat.WEIGHT_MEAN: Sum.WEIGHT,
 }
-_ROW_MEANS = {Stat.BEHAVE_CHI2_SEQ: Sum.ROW_CHI2, Stat.BEHAVE_PPL_RATIO: Sum.ROW_PPL}
+_ROW_MEANS = {Stat.BEHAVIOR_CHI2_SEQ: Sum.ROW_CHI2, Stat.BEHAVIOR_PPL_RATIO: Sum.ROW_PPL}
 _MISMATCH_MEANS = {
     Stat.MISMATCH_KL: Sum.MISMATCH_K3,
     Stat.LOGPROB_ABS_DIFF: Sum.MISMATCH_ABS,
@@ -193,6 +193,6 @@ def m2_share(sums: Sequence[float]) -> float:
 
 
 def effective_sample_share(sums: Sequence[float]) -> float:
-    """Return (sum rho)^2 / (N sum rho^2): 1 when all weights are equal."""
-    spread = sums[Sum.TOKENS] * sums[Sum.RHO_SQUARED]
-    return sums[Sum.RHO] ** 2 / spread if spread > 0 and math.isfinite(spread) else 0.0
+    """Return (sum of importance weights)^2 / (N sum of their squares): 1 when all are equal."""
+    spread = sums[Sum.TOKENS] * sums[Sum.IMPORTANCE_WEIGHT_SQUARED]
+    return sums[Sum.IMPORTANCE_WEIGHT] ** 2 / spread if spread > 0 and math.isfinite(spread) else 0.0

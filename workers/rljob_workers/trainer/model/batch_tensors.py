@@ -25,7 +25,7 @@ class BatchTensors:
     plan: attention.AttentionPlan
     predictors: torch.Tensor
     targets: torch.Tensor
-    behave: torch.Tensor
+    behavior: torch.Tensor
     advantages: torch.Tensor
     version_steps: torch.Tensor
     row_index: torch.Tensor
@@ -55,7 +55,7 @@ def to_tensors(batch: types.MicroBatch, device: torch.device) -> BatchTensors:
         plan=attention.make_plan(batch.segments, device),
         predictors=_tensor(batch.predictor_index, torch.int32).long().to(device),
         targets=tokens[places].to(device),
-        behave=_tensor(batch.logprobs, torch.float32).to(device),
+        behavior=_tensor(batch.logprobs, torch.float32).to(device),
         advantages=_tensor(batch.advantages, torch.float32).to(device),
         version_steps=_tensor(batch.version_steps, torch.int32).to(device),
         row_index=row_index.to(device),

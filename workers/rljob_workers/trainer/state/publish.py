@@ -38,12 +38,12 @@ class VersionPublisher:
         head: types.VersionId,
         description: str,
         clock: clocks.Clock,
-        patience_s: float,
+        reconnect_timeout_s: float,
     ) -> None:
-        """`head`: newest version of the registry; `patience_s`: how long a store is asked again after it failed."""
+        """`head`: newest version of the registry; `reconnect_timeout_s`: how long a failed store is asked again."""
         self._exporter, self._transport, self._clock = exporter, transport, clock
         self._job, self._attempt, self._head = job, attempt, head
-        self._description, self._patience_s = description, patience_s
+        self._description, self._reconnect_timeout_s = description, reconnect_timeout_s
         self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="publish")
         self._flight: concurrent.futures.Future[None] | None = None
         self._previous: bytearray | None = None
@@ -104,7 +104,7 @@ class VersionPublisher:
                 raise
             # Patience begins here: the upload of a large image that broke near its end is worth another one.
             logger.warning("version of step %d was not taken: %s", step, error, extra={"step": step})
-            self._head = retry.retry_sync(send, deadline_s=self._patience_s, backoff=backoff)
+            self._head = retry.retry_sync(send, deadline_s=self._reconnect_timeout_s, backoff=backoff)
         self._layout_sent = True
         logger.info(
             "published version %d of step %d, %.2f %% of the weights changed",

@@ -156,7 +156,7 @@ class WeightPuller(base.PlanningPuller):
         self._retrying(
             go_on,
             lambda: position,
-            patience_s=deadlines.idle_deadline_s(artifact.num_bytes),
+            idle_timeout_s=deadlines.idle_deadline_s(artifact.num_bytes),
             backoff=retry.Backoff(first_s=0.1, most_s=2.0),
         )
 

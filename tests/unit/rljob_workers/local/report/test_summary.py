@@ -17,7 +17,7 @@ def step_line(step: int, **changes: object) -> dict[str, object]:
         "reward_mean": 0.5, "reward_std": 0.25, "staleness": {"0": 1, "1": 3}, "staleness_token_mean": 0.75,
         "tokens": 40, "tokens_generated": 100 * step, "generate": [[100.0 * step - 8, 100.0 * step + 6]],
         "mixed_version_trajectories": 2, "trajectories": {"accepted": 32 * step, "stale": step},
-        "stats": {"wait_s": 2.0, "forward_backward_s": 5.0, "optimizer_s": 3.0, "behave/abs_diff": 0.02},
+        "stats": {"wait_s": 2.0, "forward_backward_s": 5.0, "optimizer_s": 3.0, "behavior/abs_diff": 0.02},
     }  # fmt: skip
     return line | changes
 

@@ -11,7 +11,7 @@ from rljob_workers.rollout.engines import fake
 
 async def make_gate(token_s: float = 1.0) -> tuple[request_gate.RequestGate, fake.FakeEngine, FakeClock]:
     clock = FakeClock()
-    engine = fake.FakeEngine(clock=clock, behaviour=fake.Behaviour(token_s=token_s))
+    engine = fake.FakeEngine(clock=clock, behavior=fake.Behavior(token_s=token_s))
     await engine.commit(types.VersionId(0))
     return request_gate.RequestGate(engine), engine, clock
 

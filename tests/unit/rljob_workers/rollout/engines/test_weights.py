@@ -22,10 +22,10 @@ RESTARTED = ["restart", "commit 0", *GOOD]
 class Rig:
     """A receiver with everything around it faked."""
 
-    def __init__(self, behaviour: fake.Behaviour | None = None, options: receiver.UpdateOptions = OPTIONS) -> None:
+    def __init__(self, behavior: fake.Behavior | None = None, options: receiver.UpdateOptions = OPTIONS) -> None:
         self.clock = FakeClock()
         self.events: list[str] = []
-        self.engine = fake.FakeEngine(clock=self.clock, behaviour=behaviour, events=self.events)
+        self.engine = fake.FakeEngine(clock=self.clock, behavior=behavior, events=self.events)
         self.gate = request_gate.RequestGate(self.engine)
         self.stager = fakes.FakeStager(self.events)
         self.receiver = receiver.WeightReceiver(
@@ -88,7 +88,7 @@ async def test_start_keeps_the_gate_closed_while_the_head_cannot_be_had() -> Non
 
 async def test_report_measures_fetch_verify_pause_apply_and_requests_in_flight() -> None:
     latency = {"pause": 0.125, "load": 0.25, "verify": 0.0625, "resume": 0.5}
-    rig = Rig(fake.Behaviour(token_s=1.0, latency_s=latency))
+    rig = Rig(fake.Behavior(token_s=1.0, latency_s=latency))
     await rig.start()
     running = asyncio.ensure_future(rig.gate.generate(fakes.make_request(max_tokens=3)))
     await rig.clock.advance(0.5)
@@ -105,7 +105,7 @@ async def test_report_measures_fetch_verify_pause_apply_and_requests_in_flight()
 
 @pytest.mark.covers("workflows 1.2", "workflows 13")
 async def test_tokens_of_one_sequence_carry_the_version_that_sampled_each() -> None:
-    rig = Rig(fake.Behaviour(token_s=1.0))
+    rig = Rig(fake.Behavior(token_s=1.0))
     await rig.start()
     running = asyncio.ensure_future(rig.gate.generate(fakes.make_request(max_tokens=4)))
     await rig.clock.advance(2.5)
@@ -115,7 +115,7 @@ async def test_tokens_of_one_sequence_carry_the_version_that_sampled_each() -> N
 
 
 async def test_a_request_that_waited_at_the_gate_is_salted_with_the_new_version() -> None:
-    rig = Rig(fake.Behaviour(latency_s={"load": 1.0}))
+    rig = Rig(fake.Behavior(latency_s={"load": 1.0}))
     await rig.start()
     await rig.take(1, 0.5)
     waiting = asyncio.ensure_future(rig.gate.generate(fakes.make_request(max_tokens=1)))
@@ -127,7 +127,7 @@ async def test_a_request_that_waited_at_the_gate_is_salted_with_the_new_version(
 
 
 async def test_without_in_flight_updates_running_requests_finish_first() -> None:
-    rig = Rig(fake.Behaviour(token_s=1.0), dataclasses.replace(OPTIONS, in_flight=False))
+    rig = Rig(fake.Behavior(token_s=1.0), dataclasses.replace(OPTIONS, in_flight=False))
     await rig.start()
     running = asyncio.ensure_future(rig.gate.generate(fakes.make_request(max_tokens=3)))
     await rig.clock.advance(0.5)
@@ -202,7 +202,7 @@ BROKEN: dict[str, tuple[dict[str, list[str | None]], list[str]]] = {
 @pytest.mark.parametrize("sentence", BROKEN)
 async def test_every_pause_ends_on_one_whole_version(sentence: str) -> None:
     faults, expected = BROKEN[sentence]
-    rig = Rig(fake.Behaviour(faults=faults))
+    rig = Rig(fake.Behavior(faults=faults))
     await rig.start()
     await rig.take(1, 60.0)
     # The fake engine itself asserts that nothing resumes or is labelled on mixed weights.
@@ -221,14 +221,14 @@ async def test_every_pause_ends_on_one_whole_version(sentence: str) -> None:
 async def test_an_update_that_broke_is_told_even_where_the_next_attempt_mends_it(
     fault: dict[str, list[str | None]], reason: str
 ) -> None:
-    rig = Rig(fake.Behaviour(faults=fault))
+    rig = Rig(fake.Behavior(faults=fault))
     await rig.start()
     await rig.take(1, 60.0)
     assert [sync.failure.partition(":")[0] for sync in rig.receiver.syncs] == [reason, ""]
 
 
 async def test_the_watchdog_bites_at_the_deadline_and_not_before() -> None:
-    rig = Rig(fake.Behaviour(faults={"load": ["hang"]}))
+    rig = Rig(fake.Behavior(faults={"load": ["hang"]}))
     await rig.start()
     await rig.take(1, 9.9)
     before = rig.receiver.state
@@ -238,7 +238,7 @@ async def test_the_watchdog_bites_at_the_deadline_and_not_before() -> None:
 
 @pytest.mark.covers("workflows 1.2")
 async def test_requests_that_a_broken_load_gave_up_go_on_from_their_tokens_on_the_whole_version() -> None:
-    rig = Rig(fake.Behaviour(token_s=1.0, faults={"load": ["shape", None, "shape"]}))
+    rig = Rig(fake.Behavior(token_s=1.0, faults={"load": ["shape", None, "shape"]}))
     await rig.start()
     held = asyncio.ensure_future(rig.gate.generate(fakes.make_request(max_tokens=4)))
     await rig.clock.advance(1.5)
@@ -252,7 +252,7 @@ async def test_requests_that_a_broken_load_gave_up_go_on_from_their_tokens_on_th
 
 
 async def test_requests_inside_an_engine_process_that_died_fail() -> None:
-    rig = Rig(fake.Behaviour(token_s=1.0))
+    rig = Rig(fake.Behavior(token_s=1.0))
     await rig.start()
     held = asyncio.ensure_future(rig.gate.generate(fakes.make_request(max_tokens=4)))
     await rig.clock.advance(1.5)
@@ -263,7 +263,7 @@ async def test_requests_inside_an_engine_process_that_died_fail() -> None:
 
 
 async def test_an_engine_that_cannot_be_restarted_ends_the_receiver_with_the_gate_closed() -> None:
-    rig = Rig(fake.Behaviour(faults={"verify": ["a", "b"], "restart": ["no memory"]}))
+    rig = Rig(fake.Behavior(faults={"verify": ["a", "b"], "restart": ["no memory"]}))
     await rig.start()
     await rig.take(1, 60.0)
     assert rig.task is not None
@@ -306,7 +306,7 @@ async def test_delivered_reports_are_forgotten_and_later_ones_kept() -> None:
 
 async def test_a_load_that_takes_long_but_goes_on_is_no_dead_engine() -> None:
     """An image 50 times as large as the deadline was made for: ten parts of 9 s each under a deadline of 10 s."""
-    rig = Rig(fake.Behaviour(load_parts=10, load_part_s=9.0))
+    rig = Rig(fake.Behavior(load_parts=10, load_part_s=9.0))
     await rig.start()
     await rig.take(1, 200.0)
     (sync,) = rig.receiver.syncs
@@ -316,7 +316,7 @@ async def test_a_load_that_takes_long_but_goes_on_is_no_dead_engine() -> None:
 
 
 async def test_a_load_that_stops_going_on_is_a_dead_engine_however_far_it_came() -> None:
-    rig = Rig(fake.Behaviour(load_parts=3, load_part_s=9.0, faults={"verify": ["hang"]}))
+    rig = Rig(fake.Behavior(load_parts=3, load_part_s=9.0, faults={"verify": ["hang"]}))
     await rig.start()
     await rig.take(1, 45.0)
     failed = [sync.failure for sync in rig.receiver.syncs if sync.failure]

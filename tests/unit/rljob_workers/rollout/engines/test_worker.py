@@ -26,8 +26,8 @@ class Rig:
     def __init__(self, *, token_s: float = 0.0, drain_s: float = 30.0, max_groups: int = 2, dump_dir: str = "") -> None:
         self.clock = FakeClock()
         self.events: list[str] = []
-        behaviour = fake.Behaviour(token_s=token_s)
-        self.engine = fake.FakeEngine(clock=self.clock, behaviour=behaviour, events=self.events)
+        behavior = fake.Behavior(token_s=token_s)
+        self.engine = fake.FakeEngine(clock=self.clock, behavior=behavior, events=self.events)
         self.work = fakes.FakeWork(self.events, self.clock.sleep)
         self.grading = fakes.FakeGrading(self.events)
         self.stager = fakes.FakeStager(self.events)

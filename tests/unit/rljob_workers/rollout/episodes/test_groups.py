@@ -26,7 +26,7 @@ class Rig:
     def __init__(self, *, token_s: float = 0.0, max_attempts: int = 3) -> None:
         self.clock = FakeClock()
         self.events: list[str] = []
-        self.engine = fake.FakeEngine(clock=self.clock, behaviour=fake.Behaviour(token_s=token_s), events=self.events)
+        self.engine = fake.FakeEngine(clock=self.clock, behavior=fake.Behavior(token_s=token_s), events=self.events)
         self.gate = request_gate.RequestGate(self.engine)
         self.receiver = receiver.WeightReceiver(
             engine=self.engine,

@@ -20,33 +20,35 @@ def rows_of(index: Sequence[int]) -> Rows:
 
 
 def corrected(
-    rho: Sequence[float], config: CorrectionSpec | None, index: Sequence[int] | None = None
+    importance_weights: Sequence[float], config: CorrectionSpec | None, index: Sequence[int] | None = None
 ) -> correction.Correction:
-    """Behave at probability 1, so that prox is log rho."""
-    proximal = torch.tensor([math.log(value) for value in rho])
-    return correction.correct(proximal, torch.zeros(len(rho)), rows_of(index or [0] * len(rho)), config)
+    """The behavior policy at probability 1, so that `proximal` is the log of the importance weight."""
+    proximal = torch.tensor([math.log(value) for value in importance_weights])
+    return correction.correct(
+        proximal, torch.zeros(len(importance_weights)), rows_of(index or [0] * len(importance_weights)), config
+    )
 
 
-RHO = [0.4, 1.0, 3.0]
+IMPORTANCE_WEIGHTS = [0.4, 1.0, 3.0]
 
 
 @pytest.mark.covers("algorithms 6.3", "algorithms 15")
 def test_tis_clamps_weights_above_and_drops_nothing() -> None:
-    found = corrected(RHO, section(CorrectionSpec, mode="truncate", high=2.0))
+    found = corrected(IMPORTANCE_WEIGHTS, section(CorrectionSpec, mode="truncate", high=2.0))
     assert found.weights.tolist() == pytest.approx([0.4, 1.0, 2.0])
     assert found.kept.all()
 
 
 @pytest.mark.covers("algorithms 6.3", "algorithms 15")
 def test_icepop_rejects_out_of_bounds_tokens() -> None:
-    found = corrected(RHO, section(CorrectionSpec, mode="mask", low=0.5, high=2.0))
+    found = corrected(IMPORTANCE_WEIGHTS, section(CorrectionSpec, mode="mask", low=0.5, high=2.0))
     assert found.weights.tolist() == pytest.approx([0.0, 1.0, 0.0])
     assert found.kept.tolist() == [False, True, False]
 
 
 def test_truncate_has_zero_as_lower_bound_unless_one_is_given() -> None:
     assert corrected(
-        RHO, section(CorrectionSpec, mode="truncate", low=0.5, high=2.0)
+        IMPORTANCE_WEIGHTS, section(CorrectionSpec, mode="truncate", low=0.5, high=2.0)
     ).weights.tolist() == pytest.approx([0.5, 1.0, 2.0])
 
 
@@ -58,12 +60,12 @@ def test_a_statistic_equal_to_its_bound_is_kept() -> None:
 
 @pytest.mark.covers("algorithms 6.3")
 def test_mode_none_keeps_the_full_ratio() -> None:
-    assert corrected(RHO, None).weights.tolist() == pytest.approx(RHO)
+    assert corrected(IMPORTANCE_WEIGHTS, None).weights.tolist() == pytest.approx(IMPORTANCE_WEIGHTS)
 
 
 @pytest.mark.covers("algorithms 6.3")
 def test_weighting_none_gives_weight_one_to_what_is_kept() -> None:
-    found = corrected(RHO, section(CorrectionSpec, mode="mask", high=2.0, weighting="none"))
+    found = corrected(IMPORTANCE_WEIGHTS, section(CorrectionSpec, mode="mask", high=2.0, weighting="none"))
     assert found.weights.tolist() == [1.0, 1.0, 0.0]
 
 
@@ -71,17 +73,17 @@ def test_weighting_none_gives_weight_one_to_what_is_kept() -> None:
 @pytest.mark.parametrize(("agg", "expected"), [("mean", 1.0627), ("sum", 1.2), ("max", 3.0)])
 def test_sequence_weight_is_the_geometric_mean_product_or_largest_ratio(agg: str, expected: float) -> None:
     config = section(CorrectionSpec, level="sequence", mode="none", agg=agg, high=None)
-    assert corrected(RHO, config).weights.tolist() == pytest.approx([expected] * 3, rel=1e-4)
+    assert corrected(IMPORTANCE_WEIGHTS, config).weights.tolist() == pytest.approx([expected] * 3, rel=1e-4)
 
 
 @pytest.mark.covers("algorithms 6.3", "algorithms 15")
 @pytest.mark.parametrize(("length", "product"), [(10, 2.5937), (100, 13780.6)])
 def test_products_punish_length_and_geometric_means_do_not(length: int, product: float) -> None:
-    rho = [1.1] * length
+    importance_weights = [1.1] * length
     total = section(CorrectionSpec, level="sequence", mode="none", agg="sum", high=None)
     mean = section(CorrectionSpec, level="sequence", mode="none", agg="mean", high=None)
-    assert float(corrected(rho, total).weights[0]) == pytest.approx(product, rel=1e-4)
-    assert float(corrected(rho, mean).weights[0]) == pytest.approx(1.1, rel=1e-4)
+    assert float(corrected(importance_weights, total).weights[0]) == pytest.approx(product, rel=1e-4)
+    assert float(corrected(importance_weights, mean).weights[0]) == pytest.approx(1.1, rel=1e-4)
 
 
 @pytest.mark.covers("algorithms 6.3")
@@ -100,10 +102,10 @@ def test_k_statistics_at_sequence_level_weigh_each_token_by_its_own_ratio() -> N
 
 @pytest.mark.covers("algorithms 6.3", "algorithms 15")
 def test_k_estimators_of_ratio_three() -> None:
-    log_rho = torch.tensor([math.log(3.0)])
-    assert float(kl.k1(log_rho)) == pytest.approx(-1.0986, abs=1e-4)
-    assert float(kl.k2(log_rho)) == pytest.approx(0.6035, abs=1e-4)
-    assert float(kl.k3(log_rho)) == pytest.approx(0.9014, abs=1e-4)
+    log_importance = torch.tensor([math.log(3.0)])
+    assert float(kl.k1(log_importance)) == pytest.approx(-1.0986, abs=1e-4)
+    assert float(kl.k2(log_importance)) == pytest.approx(0.6035, abs=1e-4)
+    assert float(kl.k3(log_importance)) == pytest.approx(0.9014, abs=1e-4)
 
 
 @pytest.mark.covers("algorithms 6.3", "algorithms 15")
@@ -120,8 +122,8 @@ def test_binary_kl_of_certain_tokens_is_finite() -> None:
 @pytest.mark.covers("algorithms 6.3")
 def test_kpop_masks_by_binary_kl() -> None:
     config = section(CorrectionSpec, mode="mask", metric="binaryKl", high=0.38)
-    proximal, behave = torch.tensor([math.log(0.6), math.log(0.5)]), torch.tensor([math.log(0.2), math.log(0.5)])
-    assert correction.correct(proximal, behave, rows_of([0, 0]), config).kept.tolist() == [False, True]
+    proximal, behavior = torch.tensor([math.log(0.6), math.log(0.5)]), torch.tensor([math.log(0.2), math.log(0.5)])
+    assert correction.correct(proximal, behavior, rows_of([0, 0]), config).kept.tolist() == [False, True]
 
 
 @pytest.mark.covers("algorithms 6.3")
@@ -135,17 +137,18 @@ def test_mean_weight_is_over_tokens_or_over_rows() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.floats(-25.0, 25.0), min_size=1, max_size=20), st.floats(0.1, 0.9), st.floats(1.1, 9.0))
-def test_truncated_weights_never_leave_their_bounds(log_rho: list[float], low: float, high: float) -> None:
+def test_truncated_weights_never_leave_their_bounds(log_importance: list[float], low: float, high: float) -> None:
     config = section(CorrectionSpec, mode="truncate", low=low, high=high)
-    found = correction.correct(torch.tensor(log_rho), torch.zeros(len(log_rho)), rows_of([0] * len(log_rho)), config)
+    rows = rows_of([0] * len(log_importance))
+    found = correction.correct(torch.tensor(log_importance), torch.zeros(len(log_importance)), rows, config)
     assert float(found.weights.min()) >= low * (1 - 1e-6)
     assert float(found.weights.max()) <= high * (1 + 1e-6)
 
 
 @settings(deadline=None)
 @given(st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=12))
-def test_k3_is_never_negative(log_rho: list[float]) -> None:
-    assert float(kl.k3(torch.tensor(log_rho, dtype=torch.float64)).min()) >= -1e-12
+def test_k3_is_never_negative(log_importance: list[float]) -> None:
+    assert float(kl.k3(torch.tensor(log_importance, dtype=torch.float64)).min()) >= -1e-12
 
 
 @pytest.mark.covers("algorithms 6.3")

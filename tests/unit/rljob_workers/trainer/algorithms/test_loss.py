@@ -41,7 +41,7 @@ def config(
 def inputs(
     *,
     theta: Sequence[float],
-    behave: Sequence[float] | None = None,
+    behavior: Sequence[float] | None = None,
     advantages: Sequence[float],
     proximal: Sequence[float] | None = None,
     versions: Sequence[int] | None = None,
@@ -58,7 +58,7 @@ def inputs(
     return loss.LossInputs(
         logprobs=torch.tensor(theta, requires_grad=True),
         entropies=torch.tensor(entropies or [0.0] * len(theta), requires_grad=True),
-        behave=torch.tensor(behave if behave is not None else theta),
+        behavior=torch.tensor(behavior if behavior is not None else theta),
         advantages=torch.tensor(advantages),
         version_steps=torch.tensor(versions or [0] * len(theta), dtype=torch.int32),
         row_index=index,
@@ -71,7 +71,7 @@ def inputs(
 
 
 def single(advantage: float, ratio: float, chosen: LossSpec) -> float:
-    made = inputs(theta=[-1.0 + math.log(ratio)], behave=[-1.0], proximal=[-1.0], advantages=[advantage])
+    made = inputs(theta=[-1.0 + math.log(ratio)], behavior=[-1.0], proximal=[-1.0], advantages=[advantage])
     return float(loss.policy_loss(made, chosen).loss.detach())
 
 
@@ -94,7 +94,7 @@ def test_dual_clip_caps_negative_advantages_only(advantage: float, expected: flo
 
 @pytest.mark.covers("algorithms 6.2", "algorithms 15")
 def test_whole_token_carries_the_uncapped_weight_under_mode_none() -> None:
-    made = inputs(theta=[math.log(0.5)], proximal=[math.log(0.4)], behave=[math.log(0.2)], advantages=[1.0])
+    made = inputs(theta=[math.log(0.5)], proximal=[math.log(0.4)], behavior=[math.log(0.2)], advantages=[1.0])
     uncapped = section(CorrectionSpec, mode="none", high=None)
     assert float(loss.policy_loss(made, config(rollout_correction=uncapped)).loss.detach()) == pytest.approx(
         -2.4, rel=1e-5
@@ -102,7 +102,9 @@ def test_whole_token_carries_the_uncapped_weight_under_mode_none() -> None:
 
 
 def test_a_clipped_token_has_no_gradient_and_an_unclipped_one_has_minus_a_r() -> None:
-    made = inputs(theta=[math.log(1.25), math.log(1.1)], proximal=[0.0, 0.0], behave=[0.0, 0.0], advantages=[1.0, 1.0])
+    made = inputs(
+        theta=[math.log(1.25), math.log(1.1)], proximal=[0.0, 0.0], behavior=[0.0, 0.0], advantages=[1.0, 1.0]
+    )
     loss.policy_loss(made, config()).loss.backward()
     assert made.logprobs.grad is not None
     assert made.logprobs.grad.tolist() == pytest.approx([0.0, -1.1 / 2], rel=1e-5)
@@ -110,32 +112,32 @@ def test_a_clipped_token_has_no_gradient_and_an_unclipped_one_has_minus_a_r() ->
 
 @pytest.mark.covers("algorithms 6.1", "algorithms 15")
 @pytest.mark.parametrize(("version", "expected"), [(1, -1.7), (4, -2.0)])
-def test_loglinear_places_prox_between_behave_and_theta_by_age(version: int, expected: float) -> None:
-    made = inputs(theta=[-1.6], behave=[-2.0], advantages=[1.0], versions=[version], trainer_version=4)
-    prox = loss.proximal_logprobs(made, config(proximal="loglinear"))
-    assert float(prox) == pytest.approx(expected, rel=1e-5)
+def test_loglinear_places_the_proximal_policy_between_behavior_and_theta_by_age(version: int, expected: float) -> None:
+    made = inputs(theta=[-1.6], behavior=[-2.0], advantages=[1.0], versions=[version], trainer_version=4)
+    proximal = loss.proximal_logprobs(made, config(proximal="loglinear"))
+    assert float(proximal) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.covers("algorithms 6.1")
-def test_loglinear_keeps_behave_for_tokens_without_a_version_or_from_the_future() -> None:
-    made = inputs(theta=[-1.0, -1.0], behave=[-2.0, -2.0], advantages=[1.0, 1.0], versions=[-1, 9], trainer_version=4)
+def test_loglinear_keeps_behavior_for_tokens_without_a_version_or_from_the_future() -> None:
+    made = inputs(theta=[-1.0, -1.0], behavior=[-2.0, -2.0], advantages=[1.0, 1.0], versions=[-1, 9], trainer_version=4)
     assert loss.proximal_logprobs(made, config(proximal="loglinear")).tolist() == [-2.0, -2.0]
 
 
 @pytest.mark.covers("algorithms 6.1")
-def test_behaviour_takes_the_engine_as_prox_so_that_weights_are_one() -> None:
-    made = inputs(theta=[-1.0], behave=[-1.0 - math.log(1.1)], advantages=[1.0])
-    outputs = loss.policy_loss(made, config(proximal="behaviour", rollout_correction=None))
+def test_behavior_takes_the_engine_as_the_proximal_policy_so_that_weights_are_one() -> None:
+    made = inputs(theta=[-1.0], behavior=[-1.0 - math.log(1.1)], advantages=[1.0])
+    outputs = loss.policy_loss(made, config(proximal="behavior", rollout_correction=None))
     assert float(outputs.loss.detach()) == pytest.approx(-1.1, rel=1e-5)
     assert float(outputs.tally.sums[statistics.Sum.WEIGHT]) == 1.0
 
 
 @pytest.mark.covers("algorithms 6.1")
-def test_stop_gradient_prox_equals_a_recomputed_one_in_value_and_gradient() -> None:
-    theta, behave, advantages = [-1.0, -2.5, -0.3], [-1.2, -2.0, -0.3], [1.0, -2.0, 0.5]
+def test_stop_gradient_proximal_policy_equals_a_recomputed_one_in_value_and_gradient() -> None:
+    theta, behavior, advantages = [-1.0, -2.5, -0.3], [-1.2, -2.0, -0.3], [1.0, -2.0, 0.5]
     found = []
     for proximal in (None, theta):
-        made = inputs(theta=theta, behave=behave, advantages=advantages, proximal=proximal)
+        made = inputs(theta=theta, behavior=behavior, advantages=advantages, proximal=proximal)
         outputs = loss.policy_loss(made, config(rollout_correction=CorrectionSpec()))
         outputs.loss.backward()
         assert made.logprobs.grad is not None
@@ -163,8 +165,8 @@ def test_aggregations_give_the_worked_numbers(aggregation: str, expected: float)
 )
 def test_rejected_tokens_stay_in_every_denominator(aggregation: str, expected: float) -> None:
     theta, advantages, rows = TWO_ROWS
-    # The last three tokens have rho = e^2 and leave; the others have rho = 1.
-    made = inputs(theta=theta, behave=[-1.0] * 5 + [-3.0] * 3, advantages=advantages, rows=rows)
+    # The last three tokens have importance weight e^2 and leave; the others have 1.
+    made = inputs(theta=theta, behavior=[-1.0] * 5 + [-3.0] * 3, advantages=advantages, rows=rows)
     reject = section(CorrectionSpec, mode="mask", high=5.0)
     outputs = loss.policy_loss(made, config(aggregation=aggregation, rollout_correction=reject))
     assert float(outputs.loss.detach()) == pytest.approx(expected)
@@ -205,7 +207,7 @@ def test_entropy_is_subtracted_over_all_tokens_but_those_of_truncated_rows() -> 
 
 @pytest.mark.covers("algorithms 6")
 def test_a_non_finite_log_ratio_counts_as_zero_and_is_reported() -> None:
-    made = inputs(theta=[-1.0, -1.0], behave=[float("-inf"), -1.0], advantages=[1.0, 1.0])
+    made = inputs(theta=[-1.0, -1.0], behavior=[float("-inf"), -1.0], advantages=[1.0, 1.0])
     outputs = loss.policy_loss(made, config(rollout_correction=section(CorrectionSpec, mode="none", high=None)))
     assert float(outputs.loss.detach()) == pytest.approx(-1.0)
     assert float(outputs.tally.sums[statistics.Sum.NONFINITE]) == 1.0
@@ -219,7 +221,7 @@ def test_a_loss_that_is_not_finite_is_counted() -> None:
 
 @pytest.mark.covers("algorithms 6")
 def test_an_enormous_log_ratio_is_clamped_to_twenty() -> None:
-    made = inputs(theta=[0.0], proximal=[-100.0], behave=[-100.0], advantages=[-1.0])
+    made = inputs(theta=[0.0], proximal=[-100.0], behavior=[-100.0], advantages=[-1.0])
     assert float(loss.policy_loss(made, config()).loss.detach()) == pytest.approx(math.exp(20.0), rel=1e-5)
 
 
@@ -231,7 +233,7 @@ def test_an_enormous_log_ratio_is_clamped_to_twenty() -> None:
 def test_clip_shares_count_where_the_bound_changed_the_loss(
     advantage: float, ratio: float, low: int, high: int, dual: int
 ) -> None:
-    made = inputs(theta=[math.log(ratio)], proximal=[0.0], behave=[0.0], advantages=[advantage])
+    made = inputs(theta=[math.log(ratio)], proximal=[0.0], behavior=[0.0], advantages=[advantage])
     sums = loss.policy_loss(made, config(dual_clip=3.0)).tally.sums
     assert [
         int(sums[index]) for index in (statistics.Sum.CLIP_LOW, statistics.Sum.CLIP_HIGH, statistics.Sum.CLIP_DUAL)
@@ -247,7 +249,7 @@ def test_engine_trainer_and_cache_are_told_apart_by_what_sampled_the_row() -> No
     """Row 0 is version 4's own; row 1 was begun by version 3, whose keys its token of version 4 saw; row 2 is of 3."""
     made = inputs(
         theta=[-1.0] * 6,
-        behave=[-1.5, -0.75, -9.0, -1.125, -1.25, -1.25],
+        behavior=[-1.5, -0.75, -9.0, -1.125, -1.25, -1.25],
         advantages=[0.0] * 6,
         versions=[4, 4, 3, 4, 3, 3],
         rows=[0, 0, 1, 1, 2, 2],
@@ -267,7 +269,7 @@ def test_a_row_that_is_only_looked_at_counts_for_others_in_the_batch_and_not_in_
     """Row 1 has no advantage and stands for 3 tokens and 2 rows each: entropy (2 x 1 + 3 x 5) / (2 + 3)."""
     values: dict[str, Any] = {
         "theta": [-1.0, -1.0, -1.0],
-        "behave": [-1.5, -1.0, -1.25],
+        "behavior": [-1.5, -1.0, -1.25],
         "advantages": [1.0, 1.0, 0.0],
         "entropies": [1.0, 1.0, 5.0],
         "rows": [0, 0, 1],
@@ -294,7 +296,7 @@ def test_a_row_that_is_only_looked_at_counts_for_others_in_the_batch_and_not_in_
 
 def test_a_row_that_is_only_looked_at_poisons_nothing() -> None:
     made = dataclasses.replace(
-        inputs(theta=[-1.0, -math.inf], behave=[-1.0, -1.0], advantages=[1.0, 0.0], rows=[0, 1]),
+        inputs(theta=[-1.0, -math.inf], behavior=[-1.0, -1.0], advantages=[1.0, 0.0], rows=[0, 1]),
         row_observed=torch.tensor([False, True]),
     )
     found = loss.policy_loss(made, config())
@@ -305,17 +307,19 @@ def test_a_row_that_is_only_looked_at_poisons_nothing() -> None:
 
 
 @pytest.mark.covers("algorithms 11")
-def test_mismatch_under_behaviour_compares_the_engine_with_theta() -> None:
-    made = inputs(theta=[-1.0], behave=[-1.5], advantages=[0.0])
-    sums = loss.policy_loss(made, config(proximal="behaviour", rollout_correction=None)).tally.sums
+def test_mismatch_under_behavior_compares_the_engine_with_theta() -> None:
+    made = inputs(theta=[-1.0], behavior=[-1.5], advantages=[0.0])
+    sums = loss.policy_loss(made, config(proximal="behavior", rollout_correction=None)).tally.sums
     assert float(sums[statistics.Sum.MISMATCH_ABS]) == pytest.approx(0.5)
-    assert float(sums[statistics.Sum.BEHAVE_K3]) == 0.0
+    assert float(sums[statistics.Sum.BEHAVIOR_K3]) == 0.0
 
 
 @pytest.mark.covers("algorithms 11")
 def test_row_statistics_of_the_worked_ratios() -> None:
-    """rho .4, 1, 3 in one row: product 1.2, chi2 of it 1.2^2 - 1, geometric mean 1.0627 inverted."""
-    made = inputs(theta=[0.0] * 3, proximal=[math.log(0.4), 0.0, math.log(3.0)], behave=[0.0] * 3, advantages=[0.0] * 3)
+    """Importance weights .4, 1, 3 in one row: product 1.2, chi2 of it 1.2^2 - 1, geometric mean 1.0627 inverted."""
+    made = inputs(
+        theta=[0.0] * 3, proximal=[math.log(0.4), 0.0, math.log(3.0)], behavior=[0.0] * 3, advantages=[0.0] * 3
+    )
     sums = loss.policy_loss(made, config()).tally.sums
     assert float(sums[statistics.Sum.ROW_CHI2]) == pytest.approx(0.44, rel=1e-5)
     assert float(sums[statistics.Sum.ROW_PPL]) == pytest.approx(1.2 ** (-1 / 3), rel=1e-5)
@@ -323,12 +327,12 @@ def test_row_statistics_of_the_worked_ratios() -> None:
 
 @pytest.mark.covers("algorithms 11")
 def test_masked_tokens_are_counted_once_by_the_first_reason_that_takes_them() -> None:
-    """rho 9, 1, 1, 4 in rows of two: truncated row 1 whole; then 9 by the cap; then its neighbour by the row's mean."""
-    rho = [9.0, 1.0, 1.0, 4.0]
+    """Importance weights 9, 1, 1, 4 in rows of two: row 1 truncated; then 9 by the cap; its neighbour by the mean."""
+    importance_weights = [9.0, 1.0, 1.0, 4.0]
     made = inputs(
         theta=[0.0] * 4,
-        proximal=[math.log(value) for value in rho],
-        behave=[0.0] * 4,
+        proximal=[math.log(value) for value in importance_weights],
+        behavior=[0.0] * 4,
         advantages=[1.0] * 4,
         rows=[0, 0, 1, 1],
         masked=[False, True],

@@ -25,11 +25,11 @@ ENTROPY_COEF, KL_COEF = 0.3, 0.7
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Token:
-    """One sampled token: log pi_prox, log r, log rho, log pi_ref, its advantage and the entropy at its place."""
+    """One sampled token: log pi_proximal, log r, log importance weight, log pi_ref, its advantage and its entropy."""
 
     proximal: float
     log_ratio: float
-    log_rho: float
+    log_importance: float
     reference: float
     advantage: float
     entropy: float
@@ -43,25 +43,25 @@ class Row:
     masked: bool
 
 
-# (w, whether the token is kept) of each token, given log rho of its row.
+# (w, whether the token is kept) of each token, given the log importance weights of its row.
 Weigh = Callable[[Sequence[float]], list[tuple[float, bool]]]
 
 
-def untouched(log_rho: Sequence[float]) -> list[tuple[float, bool]]:
-    return [(math.exp(x), True) for x in log_rho]
+def untouched(log_importance: Sequence[float]) -> list[tuple[float, bool]]:
+    return [(math.exp(x), True) for x in log_importance]
 
 
-def truncated(log_rho: Sequence[float]) -> list[tuple[float, bool]]:
-    return [(min(math.exp(x), CAP), True) for x in log_rho]
+def truncated(log_importance: Sequence[float]) -> list[tuple[float, bool]]:
+    return [(min(math.exp(x), CAP), True) for x in log_importance]
 
 
-def in_band(log_rho: Sequence[float]) -> list[tuple[float, bool]]:
-    return [(math.exp(x), LOW <= math.exp(x) <= HIGH) for x in log_rho]
+def in_band(log_importance: Sequence[float]) -> list[tuple[float, bool]]:
+    return [(math.exp(x), LOW <= math.exp(x) <= HIGH) for x in log_importance]
 
 
-def geometric(log_rho: Sequence[float]) -> list[tuple[float, bool]]:
-    mean = math.exp(math.fsum(log_rho) / len(log_rho))
-    return [(1.0, LOW <= mean <= HIGH)] * len(log_rho)
+def geometric(log_importance: Sequence[float]) -> list[tuple[float, bool]]:
+    mean = math.exp(math.fsum(log_importance) / len(log_importance))
+    return [(1.0, LOW <= mean <= HIGH)] * len(log_importance)
 
 
 CORRECTIONS: dict[str, tuple[CorrectionSpec, Weigh]] = {
@@ -81,7 +81,7 @@ tokens = st.builds(
     Token,
     proximal=st.sampled_from([-0.5, -1.0, -3.0]),
     log_ratio=steps,
-    log_rho=steps,
+    log_importance=steps,
     reference=st.sampled_from([-0.25, -1.5, -2.0]),
     advantage=st.sampled_from([-1.5, -0.5, 0.0, 1.0, 2.0]),
     entropy=st.sampled_from([0.1, 1.5]),
@@ -120,13 +120,13 @@ def computed(rows: Sequence[Row], chosen: LossSpec, whole: Sequence[Row] | None 
     everything = rows if whole is None else whole
     theta = torch.tensor([t.proximal + t.log_ratio for t in flat], requires_grad=True)
     entropies = torch.tensor([t.entropy for t in flat], requires_grad=True)
-    # Under reinforce rho is of the policy itself, and there is no prox.
+    # Under reinforce the importance weight is of the policy itself, and there is no proximal one.
     base = theta.detach() if chosen.type == "reinforce" else torch.tensor([t.proximal for t in flat])
     made = loss.policy_loss(
         loss.LossInputs(
             logprobs=theta,
             entropies=entropies,
-            behave=base - torch.tensor([t.log_rho for t in flat]),
+            behavior=base - torch.tensor([t.log_importance for t in flat]),
             advantages=torch.tensor([t.advantage for t in flat]),
             version_steps=torch.zeros(len(flat), dtype=torch.int32),
             row_index=torch.tensor([index for index, row in enumerate(rows) for _ in row.tokens]),
@@ -186,7 +186,7 @@ def equation(rows: Sequence[Row], loss_type: str, weigh: Weigh, aggregation: str
             advantages = [sum(advantages) / size] * size
         if row.masked:
             continue
-        weighed = weigh([t.log_rho for t in row.tokens])
+        weighed = weigh([t.log_importance for t in row.tokens])
         for place, (weight, kept) in enumerate(weighed):
             if kept:
                 total = total + share * weight * surrogate(

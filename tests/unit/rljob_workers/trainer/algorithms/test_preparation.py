@@ -44,7 +44,7 @@ def row(
     reward: float,
     tokens: int,
     *,
-    behave: float = -1.0,
+    behavior: float = -1.0,
     masked: bool = False,
     truncated: bool = False,
     group: int = 0,
@@ -53,7 +53,7 @@ def row(
     return makers.Row(
         prompt=(1,),
         sampled=(2,) * tokens,
-        behave=(behave,) * tokens,
+        behavior=(behavior,) * tokens,
         advantages=(0.0,) * tokens,
         version_steps=(0,) * tokens,
         masked=masked,
@@ -145,19 +145,19 @@ def kl_config(**changes: object) -> LossSpec:
 
 
 @pytest.mark.covers("algorithms 6.7")
-def test_kl_in_the_reward_is_that_of_prox_and_reaches_earlier_tokens() -> None:
+def test_kl_in_the_reward_is_that_of_the_proximal_policy_and_reaches_earlier_tokens() -> None:
     """d = -1 - -1.5 = 0.5 on each of three tokens: 1 - 0.15, 1 - 0.10, 1 - 0.05."""
     engine, reference = FakeModel(-1.0), FakeModel(-1.5)
-    work = work_of([[row(1.0, 3, behave=-9.0)]])
+    work = work_of([[row(1.0, 3, behavior=-9.0)]])
     pre_update.prepare(work, engine, reference, config(kl_config(), returns=make_returns()))
     assert advantages(work) == [pytest.approx([0.85, 0.9, 0.95])]
     assert (engine.scored, reference.scored) == (1, 1)
 
 
-def test_under_behaviour_the_engine_s_policy_is_compared_with_the_reference() -> None:
+def test_under_behavior_the_engine_s_policy_is_compared_with_the_reference() -> None:
     engine, reference = FakeModel(-7.0), FakeModel(-1.5)
-    work = work_of([[row(1.0, 2, behave=-1.0)]])
-    chosen = kl_config(proximal="behaviour", rollout_correction=None)
+    work = work_of([[row(1.0, 2, behavior=-1.0)]])
+    chosen = kl_config(proximal="behavior", rollout_correction=None)
     pre_update.prepare(work, engine, reference, config(chosen, returns=make_returns()))
     assert advantages(work) == [pytest.approx([0.9, 0.95])]
     assert engine.scored == 0
@@ -175,8 +175,8 @@ def test_kl_in_the_loss_asks_the_reference_once_per_micro_batch_and_the_policy_n
 
 
 def test_m2po_drops_tokens_over_the_whole_minibatch_whatever_the_split() -> None:
-    """Squares of behave + 1 against the threshold: .01, .04, .25, .0025."""
-    rows = [row(1.0, 1, behave=behave) for behave in (-1.1, -1.2, -1.5, -1.05)]
+    """Squares of behavior + 1 against the threshold: .01, .04, .25, .0025."""
+    rows = [row(1.0, 1, behavior=behavior) for behavior in (-1.1, -1.2, -1.5, -1.05)]
     loss = section(LossSpec, constant_denominator=8.0, m2_threshold=0.04)
     for parts in ([rows], [[each] for each in rows], [rows[:1], rows[1:]]):
         engine, work = FakeModel(-1.0), work_of(parts)

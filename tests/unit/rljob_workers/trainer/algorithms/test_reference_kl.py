@@ -52,7 +52,7 @@ def losses(*, coef: float, placement: str = "loss", aggregation: str = "tokenMea
         loss.LossInputs(
             logprobs=theta,
             entropies=torch.zeros(3),
-            behave=torch.tensor([-4.0, -4.0, -4.0]),
+            behavior=torch.tensor([-4.0, -4.0, -4.0]),
             advantages=torch.ones(3),
             version_steps=torch.zeros(3, dtype=torch.int32),
             row_index=torch.tensor([0, 0, 1]),

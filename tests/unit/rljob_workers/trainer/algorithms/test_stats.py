@@ -20,12 +20,14 @@ def report(made: statistics.Tally, updates: int = 1) -> dict[Stat, float]:
 
 
 @pytest.mark.covers("algorithms 11", "algorithms 15")
-def test_behave_statistics_of_the_worked_ratios() -> None:
-    # rho .4, 1, 3: a row of the table of docs/design/algorithms.md#s-11.
-    found = report(tally(tokens=3, rho=4.4, rho_squared=10.16, behave_k3=0.3163 + 0.0 + 0.9014))
-    assert found[Stat.BEHAVE_KL] == pytest.approx(0.4059, abs=1e-4)
-    assert found[Stat.BEHAVE_CHI2_TOKEN] == pytest.approx(2.3867, abs=1e-4)
-    assert found[Stat.BEHAVE_ESS] == pytest.approx(0.6352, abs=1e-4)
+def test_behavior_statistics_of_the_worked_ratios() -> None:
+    # Importance weights .4, 1, 3: a row of the table of docs/design/algorithms.md#s-11.
+    found = report(
+        tally(tokens=3, importance_weight=4.4, importance_weight_squared=10.16, behavior_k3=0.3163 + 0.0 + 0.9014)
+    )
+    assert found[Stat.BEHAVIOR_KL] == pytest.approx(0.4059, abs=1e-4)
+    assert found[Stat.BEHAVIOR_CHI2_TOKEN] == pytest.approx(2.3867, abs=1e-4)
+    assert found[Stat.BEHAVIOR_ESS] == pytest.approx(0.6352, abs=1e-4)
 
 
 def test_means_over_nothing_are_left_out() -> None:

@@ -24,7 +24,7 @@ def rows_of(sizes: Sequence[int]) -> Rows:
 
 
 def token(advantage: float, ratio: float, chosen: LossSpec) -> tuple[float, float]:
-    """Return l and dl/dlogp of one token with prox at -5."""
+    """Return l and dl/dlogp of one token with the proximal policy at -5."""
     logprobs = torch.tensor([-5.0 + math.log(ratio)], requires_grad=True)
     made = policy_losses.compute(logprobs, torch.tensor([-5.0]), torch.tensor([advantage]), rows_of([1]), chosen)
     made.losses.sum().backward()
@@ -131,10 +131,10 @@ def test_rows_without_advantage_lose_nothing_and_pull_nowhere(loss_type: str) ->
 @settings(max_examples=15, deadline=None)
 def test_a_row_alone_has_the_losses_that_it_has_beside_others(loss_type: str, seed: int) -> None:
     random = torch.Generator().manual_seed(seed)
-    theta, prox, advantages = torch.randn(3, 7, generator=random).unbind()
-    whole = policy_losses.compute(theta, prox, advantages, rows_of([3, 4]), config(loss_type)).losses
+    theta, proximal, advantages = torch.randn(3, 7, generator=random).unbind()
+    whole = policy_losses.compute(theta, proximal, advantages, rows_of([3, 4]), config(loss_type)).losses
     parts = [
-        policy_losses.compute(theta[part], prox[part], advantages[part], rows_of([size]), config(loss_type)).losses
+        policy_losses.compute(theta[part], proximal[part], advantages[part], rows_of([size]), config(loss_type)).losses
         for part, size in ((slice(0, 3), 3), (slice(3, 7), 4))
     ]
     torch.testing.assert_close(whole, torch.cat(parts), rtol=1e-5, atol=1e-6)

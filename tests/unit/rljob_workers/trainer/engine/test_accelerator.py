@@ -63,7 +63,7 @@ def test_long_rows_without_attention_cost_six_operations_a_parameter_and_token()
         (True, 0, True, 3 * 330 + 4 * 320),
         (False, 0, True, 4 * 320),
     ],
-    ids=["one forward and backward", "prox and reference", "a critic", "a critic that warms up"],
+    ids=["one forward and backward", "proximal and reference", "a critic", "a critic that warms up"],
 )
 def test_every_forward_and_backward_of_a_step_counts(
     trains_policy: bool, num_scores: int, has_critic: bool, expected: float

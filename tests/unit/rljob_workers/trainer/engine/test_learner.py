@@ -91,7 +91,7 @@ def step_of(updates: int, *, step: int = 1) -> tuple[types.BatchHeader, list[typ
 
 
 @pytest.mark.covers("algorithms 11")
-def test_one_update_needs_no_forward_for_prox() -> None:
+def test_one_update_needs_no_forward_for_the_proximal_policy() -> None:
     engine = FakeEngine()
     learned = learner_of(engine).learn(*step_of(1))
     assert engine.events == ["forward 0", "backward", "step"]
@@ -99,14 +99,14 @@ def test_one_update_needs_no_forward_for_prox() -> None:
 
 
 @pytest.mark.covers("algorithms 6.1")
-def test_prox_is_scored_for_the_whole_step_before_the_first_of_several_updates() -> None:
+def test_the_proximal_policy_is_scored_for_the_whole_step_before_the_first_of_several_updates() -> None:
     engine = FakeEngine()
     learner_of(engine, minibatches=2).learn(*step_of(2))
     assert engine.events == ["score", "score", "forward 0", "backward", "step", "forward 1", "backward", "step"]
 
 
-@pytest.mark.parametrize("proximal", ["behaviour", "loglinear"])
-def test_prox_from_the_engine_costs_no_forward(proximal: str) -> None:
+@pytest.mark.parametrize("proximal", ["behavior", "loglinear"])
+def test_the_proximal_policy_from_the_engine_costs_no_forward(proximal: str) -> None:
     engine = FakeEngine()
     loss = section(LossSpec, constant_denominator=8.0, proximal=proximal, rollout_correction=None)
     learner_of(engine, minibatches=2, loss=loss).learn(*step_of(2))
@@ -128,7 +128,7 @@ def test_a_rank_with_less_work_runs_idle_micro_batches_that_count_nowhere() -> N
     found = learner_of(lagging).learn(header, micro_batches)
     assert lagging.events == ["forward 0", "backward"] * 3 + ["step"]
     assert lagging.losses[1:] == [0.0, 0.0]
-    for stat in (Stat.TOKENS_COMPUTED, Stat.MISMATCH_TOKENS, Stat.LOSS, Stat.BEHAVE_KL):
+    for stat in (Stat.TOKENS_COMPUTED, Stat.MISMATCH_TOKENS, Stat.LOSS, Stat.BEHAVIOR_KL):
         assert found.stats[stat] == expected.stats[stat]
 
 
@@ -177,7 +177,7 @@ def test_later_epochs_count_neither_tokens_nor_mismatch_again() -> None:
     again = [micro_batches[0], dataclasses.replace(micro_batches[0], update=1)]
     twice_header = make_header(step=1, minibatches=list(header.minibatches) * 2)
     twice = learner_of(FakeEngine(), epochs=2).learn(twice_header, again)
-    for stat in (Stat.MISMATCH_TOKENS, Stat.TOKENS_TRAINED, Stat.ROWS, Stat.BEHAVE_KL):
+    for stat in (Stat.MISMATCH_TOKENS, Stat.TOKENS_TRAINED, Stat.ROWS, Stat.BEHAVIOR_KL):
         assert twice.stats[stat] == pytest.approx(once.stats[stat])
 
 
@@ -203,7 +203,7 @@ def test_a_micro_batch_of_an_unknown_update_is_refused() -> None:
         learner_of(FakeEngine()).learn(header, [dataclasses.replace(micro_batches[0], update=3)])
 
 
-def test_reinforce_has_no_prox_and_costs_no_forward_for_it() -> None:
+def test_reinforce_has_no_proximal_policy_and_costs_no_forward_for_it() -> None:
     engine = FakeEngine()
     learner_of(engine, minibatches=2, loss=section(LossSpec, type="reinforce", constant_denominator=8.0)).learn(
         *step_of(2)
@@ -337,7 +337,7 @@ def test_while_the_critic_warms_up_the_policy_is_neither_run_nor_updated() -> No
     warm = steps.learn(*step_with_rewards(1))
     assert engine.events == ["values 0", "values 0", "value backward", "value step"]
     assert (steps.count.applied, count.applied) == (0, 1)
-    assert not [stat for stat in warm.stats if stat.startswith(("policy/", "behave/", "mismatch/"))]
+    assert not [stat for stat in warm.stats if stat.startswith(("policy/", "behavior/", "mismatch/"))]
     assert not {Stat.GRAD_NORM, Stat.LEARNING_RATE} & warm.stats.keys()
     assert warm.stats[Stat.TOKENS_TRAINED] > 0
     after = steps.learn(*step_with_rewards(1, step=2))

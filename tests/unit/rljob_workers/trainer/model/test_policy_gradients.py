@@ -57,7 +57,7 @@ def packed_gradients(
             loss.LossInputs(
                 logprobs=logprobs,
                 entropies=entropies,
-                behave=tensors.behave,
+                behavior=tensors.behavior,
                 advantages=tensors.advantages,
                 version_steps=tensors.version_steps,
                 row_index=tensors.row_index,
@@ -80,18 +80,18 @@ def gradients_of(model: torch.nn.Module) -> Gradients:
 def plain_gradients(
     model: torch.nn.Module, rows: Sequence[makers.Row], minibatch: types.Minibatch, config: LossSpec
 ) -> tuple[float, Gradients]:
-    """One row at a time; r is 1 in value, w = min(rho, 2), nothing shared with the code under test."""
+    """One row at a time; r is 1 in value, w = min(importance weight, 2), nothing shared with the code under test."""
     model.zero_grad()
     total = 0.0
     for row in rows:
         logits = model(input_ids=torch.tensor([row.tokens])).logits[0] / TEMPERATURE
         log_probs = torch.log_softmax(logits.float(), dim=-1)
         value = torch.zeros(())
-        for target, behave, advantage in zip(row.targets, row.behave, row.advantages, strict=True):
+        for target, behavior, advantage in zip(row.targets, row.behavior, row.advantages, strict=True):
             at = log_probs[target - 1]
             theta = at[row.tokens[target]]
             ratio = torch.exp(theta - theta.detach())
-            weight = min(float(torch.exp(theta.detach() - behave)), 2.0)
+            weight = min(float(torch.exp(theta.detach() - behavior)), 2.0)
             entropy = -(at.exp() * at).sum()
             value = value - weight * advantage * ratio / share(row, minibatch, config)
             value = value - config.entropy_coef * entropy / minibatch.num_tokens

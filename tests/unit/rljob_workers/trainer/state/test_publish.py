@@ -72,7 +72,7 @@ def publisher_of(
     model: dict[str, torch.Tensor],
     *,
     head: int = 0,
-    patience_s: float = 5.0,
+    reconnect_timeout_s: float = 5.0,
     exporter: export.ImageExporter | None = None,
 ) -> publish.VersionPublisher:
     return publish.VersionPublisher(
@@ -83,7 +83,7 @@ def publisher_of(
         head=types.VersionId(head),
         description="test",
         clock=FakeClock(),
-        patience_s=patience_s,
+        reconnect_timeout_s=reconnect_timeout_s,
     )
 
 
@@ -166,7 +166,7 @@ def test_an_unreachable_coordinator_gets_bytes_and_manifest_again() -> None:
 
 def test_a_failed_publish_rises_at_the_next_one() -> None:
     model, store = model_of(), FakeStore(failures=9)
-    publisher = publisher_of(store, model, patience_s=0.0)
+    publisher = publisher_of(store, model, reconnect_timeout_s=0.0)
     publisher.publish(1)
     with pytest.raises(errors.UnavailableError, match="restarting"):
         publisher.publish(2)

@@ -67,7 +67,7 @@ def theirs(completion: str, gold: str) -> bool:
 
 
 @pytest.mark.parametrize(("completion", "gold"), SAME)
-def test_published_behaviour_is_shared(grader: math_grader.MathGrader, completion: str, gold: str) -> None:
+def test_published_behavior_is_shared(grader: math_grader.MathGrader, completion: str, gold: str) -> None:
     assert ours(grader, completion, gold) == theirs(completion, gold)
 
 

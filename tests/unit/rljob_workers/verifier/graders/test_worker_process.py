@@ -66,7 +66,7 @@ Grade = Callable[[str], "asyncio.Future[base.Grade]"]
         ("flood", R.OK, O.PASS),
     ],
 )
-async def test_misbehaviour_is_a_verdict_and_the_next_answer_is_graded(
+async def test_misbehavior_is_a_verdict_and_the_next_answer_is_graded(
     grade: Grade, order: str, reason: enums.VerdictReason, outcome: enums.VerifyOutcome
 ) -> None:
     started_s = time.monotonic()
