@@ -164,7 +164,7 @@ def _place(rule: base.CelRule) -> str:
 
 
 def _rules() -> str:
-    frozen = ", ".join(f"`{path}`" for path in crd.FROZEN)
+    frozen = ", ".join(f"`{path}`" for path in crd.frozen(crd.root_schema()))
     kept = ", ".join(f"`{path}`" for path in crd.FROZEN_WITH_CHECKPOINT)
     lines = [
         "## Rules",

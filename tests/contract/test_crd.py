@@ -201,7 +201,7 @@ def test_every_field_is_frozen_immutable_or_editable(schema: Node) -> None:
         "startupDeadlineSeconds",
         "observability.logLevel",
     }
-    classified = editable | set(crd.FROZEN) | {"managedBy", "resumeFrom"}
+    classified = editable | set(crd.frozen(schema)) | {"managedBy", "resumeFrom"}
     split = {path.split(".")[0] for path in classified if "." in path}
     spec = schema["properties"]["spec"]["properties"]
     found = {key for key in spec if key not in split}

@@ -18,7 +18,7 @@ from pydantic import BaseModel, JsonValue
 
 from rljob_api import enums
 from rljob_api.manifest.base import DECIMAL_PATTERN, FORBIDDEN, INT32, JOB_NAME_PATTERN, CelRule
-from rljob_api.manifest.job import MAX_JOB_NAME, JobSpec
+from rljob_api.manifest.job import LIVE, MAX_JOB_NAME, JobSpec
 from rljob_api.manifest.status import JobStatus
 from rljob_api.validation import rules
 
@@ -121,37 +121,8 @@ def _ordered(node: Schema) -> Schema:
     return {key: node[key] for key in (*first, *(key for key in node if key not in first)) if key in node}
 
 
-# Fields that may change only while the job is suspended (docs/design/operator.md#s-5-10).
-FROZEN = (
-    "seed",
-    "device",
-    "model",
-    "data",
-    "workflow",
-    "algorithm",
-    "async.onStale",
-    "async.inFlightWeightUpdates",
-    "async.maxInflightGroups",
-    "coordinator",
-    "rollout.engine",
-    "rollout.sampling",
-    "rollout.drainSeconds",
-    "rollout.pod",
-    "verifier",
-    "trainer",
-    "weightSync",
-    "checkpoint",
-    "storage",
-    "evaluation.beforeTraining",
-    "evaluation.suites",
-    "evaluation.sampling",
-    "evaluation.samplesPerPrompt",
-    "evaluation.rolloutFraction",
-    "security",
-    "observability.podMonitor",
-    "observability.trajectoryDump",
-    "observability.trajectoryDumpAlso",
-)
+# Fields with a rule of their own, or of the operator that a job belongs to.
+_OTHER_RULES = ("managedBy", "resumeFrom")
 # What a checkpoint speaks of: another value would make it another run (docs/design/algorithms.md#s-10).
 FROZEN_WITH_CHECKPOINT = ("model", "data", "seed", "algorithm.groupSize", "algorithm.promptsPerStep")
 
@@ -183,7 +154,7 @@ TRANSITIONS = (
 def transition_rules(schema: Schema) -> Iterator[CelRule]:
     """Yield the rules that compare two states; a field that may be absent is compared by presence too."""
     yield from TRANSITIONS
-    for path in FROZEN:
+    for path in frozen(schema):
         unchanged = _unchanged(schema, f"spec.{path}", "self", "oldSelf", path)
         yield CelRule(
             at="spec",
@@ -208,6 +179,19 @@ def transition_rules(schema: Schema) -> Iterator[CelRule]:
             rule=f"!has(oldSelf.status) || !has(oldSelf.status.lastCheckpoint) || {unchanged}",
             message=f"{path} is frozen once a checkpoint exists: make a new job with resumeFrom",
         )
+
+
+def frozen(schema: Schema) -> Iterator[str]:
+    """Yield the paths below spec that change only while a job is suspended: all that no running job takes over."""
+    spec = node_at(schema, "spec")
+    for key, section in properties(spec).items():
+        if key in LIVE or key in _OTHER_RULES:
+            continue
+        live = {path.removeprefix(f"{key}.") for path in LIVE if path.startswith(f"{key}.")}
+        if live:
+            yield from (f"{key}.{field}" for field in properties(properties_of(section)) if field not in live)
+        else:
+            yield key
 
 
 def _unchanged(schema: Schema, path: str, new: str, old: str, field: str) -> str:

@@ -96,10 +96,11 @@ class FullCluster:
         self.plane.launch()
         self._start_scheduler()
         self._start_dns()
+        # One after the other: a kubelet clears /var/lib/kubelet/device-plugins, which has no option, and listens there.
         for node in self.nodes:
             node.start_kubelet(self.home.address)
             node.start_proxy()
-        self._wait_for_nodes()
+            self._wait_for(node)
 
     def down(self) -> None:
         """Stop what was started here and remove its state; logs stay."""
@@ -199,11 +200,10 @@ class FullCluster:
             self.run_dir, "coredns", [*self.home.enter, str(binaries.find("coredns")), "-conf", str(corefile)]
         )
 
-    def _wait_for_nodes(self) -> None:
-        names = [f"node/{node.name}" for node in self.nodes]
-
+    def _wait_for(self, node: Node) -> None:
         def ready() -> bool:
-            # An error means that a node has not registered yet.
-            return self.kubectl("wait", "--for=condition=Ready", "--timeout=5s", *names).returncode == 0
+            # An error means that the node has not registered yet.
+            waited = self.kubectl("wait", "--for=condition=Ready", "--timeout=5s", f"node/{node.name}")
+            return waited.returncode == 0
 
-        processes.wait_until(self.run_dir, f"{self.nodes[-1].name}-kubelet", ready, NODES_READY_S)
+        processes.wait_until(self.run_dir, f"{node.name}-kubelet", ready, NODES_READY_S)

@@ -2,22 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-# docs/design/operator.md#s-5-9: editable at any time and taken over live.
-_LIVE = (
-    "suspend",
-    "rollout.replicas",
-    "rollout.autoscaling",
-    "async.maxOffPolicySteps",
-    "evaluation.everySteps",
-    "ttlSecondsAfterFinished",
-    "cleanupPolicy",
-    "failurePolicy",
-    "activeDeadlineSeconds",
-    "schedulingDeadlineSeconds",
-    "startupDeadlineSeconds",
-    "observability.logLevel",
-)
+from rljob_api.manifest.job import LIVE
+
 _UPWARDS = "maxSteps"
+# docs/design/operator.md#s-5-9: what a running job takes over changes a run that continues, too.
+_LIVE = tuple(path for path in LIVE if path != _UPWARDS)
 _NOTHING = "not set"
 # Values of a pod's environment may be secrets.
 _ENVIRONMENT, _WITHHELD = ".env[", "a value that is not shown"
