@@ -118,7 +118,6 @@ def page(subject: str, tests: Mapping[str, Sequence[Test]], open_: Mapping[str, 
 
 
 def main() -> None:
-    """Write the pages."""
     tests, open_ = covered(), reasons()
     for subject in SUBJECTS:
         (PAGES / f"{subject}.md").write_text(page(subject, tests, open_))

@@ -1155,7 +1155,6 @@ def _marks(matchers: str) -> list[Mark]:
 
 
 def boards() -> dict[str, Json]:
-    """Return the dashboards by name."""
     of_job = (("run", RUN), ("rollout", ROLLOUT), ("verifier", VERIFIER), ("trainer", TRAINER))
     titles = {"run": "run", "rollout": "rollouts and weights", "verifier": "verifiers", "trainer": "trainer"}
     made = [
@@ -1193,7 +1192,6 @@ def text(made: Json) -> str:
 
 
 def file_of(name: str) -> pathlib.Path:
-    """Return where a dashboard is kept."""
     return FOLDER / f"{name}.json"
 
 

@@ -31,7 +31,6 @@ _TABLE = "| field | type | default | meaning | elsewhere |\n|---|---|---|---|---
 
 
 def text() -> str:
-    """Return the page."""
     root: Schema = crd.structural(JobSpec)
     parts = [_HEAD, _section("The job", _leaves(root, own_only=True))]
     for key, node in root["properties"].items():

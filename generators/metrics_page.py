@@ -33,7 +33,6 @@ and no others, which tests hold. What to do when an alert fires: `docs/runbooks/
 
 
 def text() -> str:
-    """Return the page."""
     entries = metric_catalog.entries()
     parts = [_HEAD]
     for process, title in _WHERE.items():

@@ -31,7 +31,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def arguments() -> argparse.ArgumentParser:
-    """Return the reader of the command line."""
     parser = argparse.ArgumentParser(prog="rljob-operator", description=__doc__)
     parser.add_argument("--config", type=pathlib.Path, help="JSON file of settings; defaults without one")
     parser.add_argument("--kubeconfig", help="how to reach the API server; the pod's own account without one")

@@ -58,7 +58,6 @@ _FROZEN_S = 2 * COMPARE_EVERY_S
 
 
 def coordinator_address(namespace: str, name: str) -> str:
-    """Return where the coordinator of a job answers, by its Service."""
     return f"{name}-{enums.Role.COORDINATOR}.{namespace}.svc:{cluster_placement.CONTROL_PORT}"
 
 
@@ -73,7 +72,7 @@ class Operator:
         address_of: Callable[[str, str], str] = coordinator_address,
         metrics: Metrics | None = None,
     ) -> None:
-        """Wire; nothing runs before `start`."""
+        """Nothing runs before `start`."""
         clock, rng = SystemClock(), random.Random()
         self.metrics = metrics or Metrics()
         self._event_limiter, self._changes = events.EventRateLimiter(), SpecChanges()
@@ -174,7 +173,6 @@ class Operator:
         self._dispatcher.enqueue(key)
 
     def on_object(self, kind: Kind, deleted: bool, raw: Mapping[str, Any]) -> None:
-        """Take what a watch saw."""
         self._lister.lag.told(raw["metadata"]["uid"])
         key = self.cache.remove(kind, raw) if deleted else self.cache.put(kind, raw)
         if key is not None:
@@ -209,7 +207,6 @@ class Operator:
         self._spawn("ping", self._ping())
 
     async def streams(self) -> bool:
-        """Return whether watches may begin with all that is there; without an answer they begin with lists."""
         try:
             return await self._client.streams(kinds.RLJOB, self._lister.namespaces[0])
         except ApiError as error:
@@ -255,7 +252,6 @@ class Operator:
         await self._dispatcher.finish(within_s=FINISH_WITHIN_S)
 
     async def stop(self) -> None:
-        """Finish, and close all connections."""
         await self.finish()
         await self._channels.close()
         await self._client.close()

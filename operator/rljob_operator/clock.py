@@ -19,11 +19,9 @@ class SystemClock:
     """The machine's clocks."""
 
     def now(self) -> float:
-        """Return unix seconds."""
         return time.time()
 
     def monotonic(self) -> float:
-        """Return seconds that never jump."""
         return time.monotonic()
 
 
@@ -41,7 +39,7 @@ class TokenBucket:
     """Holds up to `burst` tokens and gets `per_s` new ones a second. Times are monotonic seconds."""
 
     def __init__(self, *, per_s: float, burst: float) -> None:
-        """Start full. Raises ValueError if a bound is not positive."""
+        """Starts full. Raises ValueError if a bound is not positive."""
         if per_s <= 0 or burst < 1:
             raise ValueError(f"need {per_s=} to be above 0 and {burst=} at least 1")
         self._per_s, self._burst = per_s, burst
@@ -55,7 +53,6 @@ class TokenBucket:
         return max(0.0, -self._tokens / self._per_s)
 
     def try_take(self, now: float) -> bool:
-        """Take a token if one is there; return whether it was."""
         self._tokens = min(self._burst, self._tokens + max(0.0, now - self._at) * self._per_s)
         self._at = max(now, self._at)
         if self._tokens < 1.0:

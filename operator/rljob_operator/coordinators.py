@@ -71,7 +71,6 @@ def _progress(run: types.RunStatus) -> tuple[object, ...]:
 
 
 def reported_fields(run: types.RunStatus) -> tuple[object, ...]:
-    """Return what of a report a status shows."""
     scores = tuple((result.suite, result.accuracy, result.step) for result in run.evaluations)
     versions = (run.published_version, run.live_version, run.oldest_serving_version, run.version_lag_steps)
     counts = tuple(sorted(run.trajectories.items()))
@@ -93,7 +92,6 @@ class Channels:
         now: Callable[[], float],
         most: int = MOST_CHANNELS,
     ) -> None:
-        """Hold at most `most`."""
         self._credentials_of, self._now, self._most = credentials_of, now, most
         self._open: dict[tuple[str, str], tuple[grpc.aio.Channel, Credentials | None]] = {}
 
@@ -128,7 +126,6 @@ class Channels:
             await self._open.pop(place)[0].close()
 
     async def close(self) -> None:
-        """Close all."""
         for channel, _ in self._open.values():
             await channel.close()
         self._open.clear()
@@ -166,7 +163,7 @@ class Poller:
         rng: random.Random,
         on_poll: Callable[[bool], object] = bool,
     ) -> None:
-        """Start without a report. on_poll: called with whether there was an answer."""
+        """on_poll: called with whether there was an answer."""
         self._on_poll = on_poll
         self._ask, self._enqueue, self._now, self._monotonic, self._rng = ask, enqueue, now, monotonic, rng
         self._reports: dict[str, Report] = {}
@@ -179,7 +176,6 @@ class Poller:
         self._asking = set[str]()
 
     def report_of(self, uid: str) -> Report | None:
-        """Return the last report of a job."""
         return self._reports.get(uid)
 
     def silent_since(self, uid: str) -> float | None:

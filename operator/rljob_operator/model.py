@@ -120,7 +120,6 @@ class Pod:
 
     @property
     def has_node(self) -> bool:
-        """Return whether it was given a node."""
         return bool(self.node or self.scheduled_at) or self.phase != "Pending"
 
     @property
@@ -217,7 +216,6 @@ class Observed:
         return self.report.run if self.report is not None and self.silent_since is None else None
 
     def pods_of(self, role: enums.Role, attempt: int | None = None) -> tuple[Pod, ...]:
-        """Return the pods of a role, of one trainer attempt if it is given."""
         return tuple(pod for pod in self.pods if pod.role == role and attempt in (None, pod.attempt))
 
     def trainer_jobs(self) -> dict[int, Child]:
@@ -258,7 +256,6 @@ class Apply:
 
     @property
     def ref(self) -> Ref:
-        """Return kind and name of the child."""
         return ref_of(self.manifest)
 
 
@@ -326,5 +323,4 @@ def ref_of(manifest: Manifest) -> Ref:
 
 
 def earliest(*times: float | None) -> float | None:
-    """Return the earliest time that is set; None if none is."""
     return min((time for time in times if time is not None), default=None)

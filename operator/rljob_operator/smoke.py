@@ -27,17 +27,13 @@ _HELD = ("CoordinatorReady", "TrainerReady", "RolloutReady", "VerifierReady")
 class Api(Protocol):
     """The verbs that the test needs; `cluster.Client` has them."""
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """Return an object, or None."""
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None: ...
 
-    async def list(self, kind: Kind, namespace: str | None, *, selector: str = "") -> list[Object]:
-        """Return the objects that match."""
+    async def list(self, kind: Kind, namespace: str | None, *, selector: str = "") -> list[Object]: ...
 
-    async def apply(self, kind: Kind, namespace: str, body: Mapping[str, object]) -> Object:
-        """Create an object."""
+    async def apply(self, kind: Kind, namespace: str, body: Mapping[str, object]) -> Object: ...
 
-    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str, grace_s: int | None) -> Object:
-        """Delete it."""
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str, grace_s: int | None) -> Object: ...
 
 
 class Smoke:
@@ -54,7 +50,6 @@ class Smoke:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Keep the collaborators."""
         self._api, self._namespace, self._timeout_s = api, namespace, timeout_s
         self._say, self._fetch, self._monotonic, self._sleep = say, fetch, monotonic, sleep
 

@@ -39,7 +39,6 @@ class StallReason:
 
     @property
     def hint(self) -> str:
-        """Return both as one line."""
         return f"{self.means}; {self.do}"
 
 

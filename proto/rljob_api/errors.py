@@ -69,7 +69,6 @@ class ManifestError(RLJobError, ValueError):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Return the sentences."""
         return tuple(str(arg) for arg in self.args)
 
     def __str__(self) -> str:

@@ -94,7 +94,6 @@ class Placement:
         return posixpath.join(self.state_dir, "weights")
 
     def __post_init__(self) -> None:
-        """Refuse an empty job."""
         if not self.rollouts or not self.verifiers:
             raise ValueError(
                 f"need at least one rollout and one verifier, got {len(self.rollouts)} and {len(self.verifiers)}"
@@ -111,12 +110,10 @@ class CoreShare(Protocol):
     """Processors that a process may use (empty: all) and the number of compute threads it starts."""
 
     @property
-    def affinity(self) -> tuple[int, ...]:
-        """Return the processors."""
+    def affinity(self) -> tuple[int, ...]: ...
 
     @property
-    def num_threads(self) -> int:
-        """Return the threads."""
+    def num_threads(self) -> int: ...
 
 
 def local_placement(

@@ -80,7 +80,6 @@ class ProcessConfig(_Frozen):
 
     @property
     def log_level(self) -> LogLevel:
-        """The least severe log line."""
         raise NotImplementedError
 
 
@@ -91,7 +90,6 @@ class SpecConfig(ProcessConfig):
 
     @property
     def log_level(self) -> LogLevel:
-        """The least severe log line."""
         return self.spec.observability.log_level
 
     @field_serializer("spec")
@@ -125,7 +123,6 @@ class CoordinatorConfig(SpecConfig):
 
     @property
     def sampling(self) -> types.Sampling:
-        """How training answers are sampled."""
         return self.spec.rollout.sampling.request(self.spec.data.template)
 
     def sampling_of(self, suite: str) -> types.Sampling:
@@ -205,7 +202,6 @@ class VerifierConfig(ProcessConfig):
 
     @property
     def log_level(self) -> LogLevel:
-        """The least severe log line."""
         return self.observability.log_level
 
 

@@ -115,7 +115,6 @@ def warnings(job: RLJob) -> list[str]:
 
 
 def _process(job: RLJob, placement: Placement, role: enums.Role, process: ProcessPlacement) -> dict[str, Any]:
-    """Return the fields of ProcessConfig."""
     return {
         "job": process_config.JobIdentity(
             name=job.metadata.name,

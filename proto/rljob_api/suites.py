@@ -21,7 +21,6 @@ def sources(spec: "JobSpec") -> Iterator[tuple[str, DataSourceSpec]]:
 
 
 def template(spec: "JobSpec", suite: SuiteSpec) -> str:
-    """Return the template of a suite's prompts."""
     return suite.template or spec.data.template
 
 

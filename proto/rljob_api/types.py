@@ -186,7 +186,6 @@ class Trajectory:
 
     @property
     def num_sampled(self) -> int:
-        """Return sum(loss_mask)."""
         return self.loss_mask.tobytes().count(1)
 
     @property

@@ -23,12 +23,10 @@ _MOST_GONE = 20_000
 
 
 def key_of(namespace: str, job: str) -> str:
-    """Return the key of a job in queue and cache."""
     return f"{namespace}/{job}"
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """Return namespace and name."""
     namespace, _, name = key.partition("/")
     return namespace, name
 
@@ -46,7 +44,6 @@ class Cache:
     """Jobs, children and pods by key."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._jobs: dict[str, JobView] = {}
         self._children: dict[str, dict[Ref, ChildView]] = {}
         self._pods: dict[str, dict[str, PodView]] = {}
@@ -54,7 +51,6 @@ class Cache:
         self._gone: collections.OrderedDict[str, int] = collections.OrderedDict()
 
     def __len__(self) -> int:
-        """Return how many objects are kept."""
         return sum(map(self.number, kinds.CACHED_KINDS))
 
     def number(self, kind: str) -> int:
@@ -64,7 +60,6 @@ class Cache:
 
     @property
     def keys(self) -> list[str]:
-        """Return the keys of all jobs."""
         return list(self._jobs)
 
     def put(self, kind: Kind, raw: Raw, *, live: bool = False, instead_of: int | None = None) -> str | None:
@@ -132,7 +127,6 @@ class Cache:
         return None if child is None else (child.uid, child.version)
 
     def job(self, key: str) -> JobView | None:
-        """Return a job; None if it is not there."""
         return self._jobs.get(key)
 
     def children(self, key: str, uid: str) -> dict[Ref, Child]:
@@ -146,7 +140,6 @@ class Cache:
         return tuple(entries[name].pod for name in sorted(entries) if entries[name].owner == uid)
 
     def has_pod(self, key: str, uid: str, role: enums.Role) -> bool:
-        """Return whether the job of that uid has a pod of a role."""
         return any(entry.owner == uid and entry.pod.role is role for entry in self._pods.get(key, {}).values())
 
     def entries(self, kind: Kind, key: str | None = None) -> Iterator[Entry]:

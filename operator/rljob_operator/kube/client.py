@@ -45,7 +45,6 @@ class ApiError(errors.ClusterError):
     """The API server refused or did not answer. `status`: of HTTP, 0 without an answer."""
 
     def __init__(self, message: str, *, status: int = 0) -> None:
-        """Keep the status."""
         super().__init__(message)
         self.status = status
 
@@ -59,12 +58,10 @@ class ApiConnection:
 
     @property
     def server(self) -> str:
-        """Return its address."""
         return str(self.configuration.host)
 
     @property
     def ca_file(self) -> str | None:
-        """Return the authority to trust."""
         return self.configuration.ssl_ca_cert or None
 
     @property
@@ -93,7 +90,7 @@ async def connect(kubeconfig: str | None) -> ApiConnection:
 
 
 def _ignore(verb: str, plural: str, status: int) -> None:
-    """No-op callback."""
+    pass
 
 
 class Client:
@@ -235,7 +232,6 @@ class Client:
         await self._send("post", EVENT, EVENT.path(namespace), body=body)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._api.close()
 
     async def _send(self, verb: str, kind: Kind, path: str, **params: Any) -> Object:

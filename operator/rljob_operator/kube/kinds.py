@@ -26,7 +26,6 @@ class Kind:
 
     @property
     def api_version(self) -> str:
-        """Return what objects of this kind say in apiVersion."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None, name: str | None = None, *, subresource: str = "") -> str:

@@ -40,7 +40,6 @@ class JobView:
     body: bytes
 
     def load(self) -> bytes:
-        """Return the object as JSON."""
         return zlib.decompress(self.body)
 
 
@@ -61,7 +60,6 @@ class ChildView:
     body: bytes
 
     def child(self) -> Child:
-        """Return it with its manifest."""
         return Child(
             ref=self.ref,
             uid=self.uid,
@@ -92,7 +90,6 @@ def version_of(raw: Mapping[str, Any]) -> int:
 
 
 def project_job(raw: Mapping[str, Any]) -> JobView:
-    """Return what is kept of an RLJob."""
     metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
     return JobView(
         uid=metadata["uid"],
@@ -104,7 +101,6 @@ def project_job(raw: Mapping[str, Any]) -> JobView:
 
 
 def project_child(raw: Mapping[str, Any]) -> ChildView:
-    """Return what is kept of a child."""
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
     has_role = raw["kind"] in POD_MAKERS and labels.get(ROLE_LABEL) in set(enums.Role)

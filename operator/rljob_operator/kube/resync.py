@@ -31,7 +31,6 @@ class WatchLag:
     Uids of which a list knew more than the watches. Times are monotonic seconds."""
 
     def __init__(self) -> None:
-        """Know of none."""
         self._since: dict[str, tuple[str, float]] = {}
 
     def ahead(self, uid: str, *, kind: str, now: float) -> None:

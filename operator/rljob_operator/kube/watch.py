@@ -104,8 +104,6 @@ def login(connection: ApiConnection) -> Callable[..., kopf.ConnectionInfo | None
 
 
 def event_handler(kind: Kind, work: Work) -> Callable[..., Awaitable[None]]:
-    """Return the handler of a kind's events."""
-
     async def handler(event: Mapping[str, Any], **_: Any) -> None:
         work.on_object(kind, event["type"] == "DELETED", event["object"])
 

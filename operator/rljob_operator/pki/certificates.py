@@ -31,7 +31,6 @@ class Validity:
 
     @property
     def seconds(self) -> float:
-        """Return the length."""
         return self.end - self.start
 
 

@@ -38,12 +38,10 @@ class Secrets:
 
 
 def authority_name(job: RLJob) -> str:
-    """Return the name of the Secret with the CA."""
     return f"{job.metadata.name}-ca"
 
 
 def leaf_name(job: RLJob, role: enums.Role) -> str:
-    """Return the name of a role's Secret."""
     return f"{job.metadata.name}-tls-{role}"
 
 
@@ -53,7 +51,7 @@ def secret_names(job: RLJob) -> tuple[str, ...]:
 
 
 def secrets(job: RLJob, existing: Mapping[str, Data], *, trust_domain: str, now: float) -> Secrets:
-    """Return what has to be written. `held`: by name, the `data` of the Secrets that exist."""
+    """Return what has to be written. `existing`: by name, the `data` of the Secrets that exist."""
     before = _authorities(existing.get(authority_name(job), {}))
     after = rotation.renewed(before, name=job.metadata.uid, now=now)
     changed = [] if after is before else [_secret(job, authority_name(job), _authority_data(after))]

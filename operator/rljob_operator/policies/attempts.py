@@ -49,7 +49,6 @@ def first_of_segment(status: JobStatus) -> int:
 
 
 def record(status: JobStatus, number: int) -> AttemptStatus | None:
-    """Return what is written of an attempt; None if nothing is."""
     records = status.trainer.attempts if status.trainer else ()
     return next((attempt for attempt in records if attempt.number == number), None)
 
@@ -69,7 +68,6 @@ def with_record(status: JobStatus, attempt: AttemptStatus) -> JobStatus:
 
 
 def started(number: int, *, now: float) -> AttemptStatus:
-    """Return the record of an attempt that begins."""
     return AttemptStatus(number=number, start=clock.to_timestamp(now))
 
 

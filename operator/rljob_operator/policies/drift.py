@@ -61,7 +61,6 @@ def intent(manifest: Manifest) -> str:
 
 
 def labels(manifest: Manifest) -> Mapping[str, str]:
-    """Return an object's labels."""
     return {str(key): str(value) for key, value in _part(_part(manifest, "metadata"), "labels").items()}
 
 

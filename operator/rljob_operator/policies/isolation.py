@@ -38,7 +38,6 @@ class Report:
 
 
 def read(text: str) -> Report | None:
-    """Return a report; None for what is none."""
     try:
         document = json.loads(text)
         layers = {str(name): (bool(layer["holds"]), str(layer["detail"])) for name, layer in document["layers"].items()}

@@ -55,11 +55,11 @@ OnApplied = Callable[[str, str], None]
 
 
 async def _ignore(observed: Observed, status: JobStatus) -> None:
-    """No-op callback."""
+    pass
 
 
 def _ignore_applied(key: str, kind: str) -> None:
-    """No-op callback."""
+    pass
 
 
 class Coordinators(Protocol):
@@ -88,8 +88,8 @@ class LiveCluster:
         clock: Callable[[], float], on_status: OnStatus = _ignore, on_applied: OnApplied = _ignore_applied,
         certify: Callable[[RLJob], Awaitable[None]] = nothing_to_certify,
     ) -> None:  # fmt: skip
-        """Keep the parts. on_status: called after a status was written; on_applied: after a child was. certify: makes
-        the certificates of a job be there, before anything makes its pods.
+        """on_status: called after a status was written; on_applied: after a child was. certify: makes the certificates
+        of a job be there, before anything makes its pods.
         """
         self._client, self._cache, self._lister = client, cache, lister
         self._on_status, self._on_applied = on_status, on_applied
@@ -138,7 +138,6 @@ class LiveCluster:
         return await self._shortages.look(job.metadata.uid, children.values(), pods, failures)
 
     def forget(self, uid: str) -> None:
-        """Let go of what is kept of a job that is gone."""
         self._shortages.forget(uid)
         self._refusals.pop(uid, None)
         self._written.pop(uid, None)

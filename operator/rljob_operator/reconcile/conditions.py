@@ -27,7 +27,7 @@ _MESSAGES = {
 def degraded_reason(*, ready: Mapping[enums.Role, int], desired: Mapping[enums.Role, int], run_reason: str) -> str:
     """Return the reason, empty for a job that has what it asked for.
 
-    ready, wanted: pods by role. said: the coordinator's own reason, of whatever it is.
+    ready, desired: pods by role. run_reason: the coordinator's own reason, of whatever it is.
     """
     for role, below in _BELOW:
         if ready[role] < desired[role]:
@@ -83,7 +83,6 @@ class RunOutcome:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the run has ended."""
         return bool(self.complete or self.failed)
 
 

@@ -156,5 +156,4 @@ class UnchangedCache:
         self._unchanged.clear()
 
     def forget(self, uid: str) -> None:
-        """Drop a job that was deleted."""
         self._unchanged.pop(uid, None)

@@ -77,7 +77,6 @@ def _rollouts(status: JobStatus) -> int:
 
 
 def body(job: RLJob, draft: EventDraft, *, instance: str, now: float) -> dict[str, object]:
-    """Return the Event about a job."""
     metadata = job.metadata
     regarding = {
         "apiVersion": job.api_version,
@@ -106,7 +105,6 @@ class EventRateLimiter:
     """Lets equal news of one job through once a minute; forgets what is older."""
 
     def __init__(self) -> None:
-        """Start with nothing reported."""
         self._told: dict[tuple[str, str], float] = {}
 
     def allow(self, uid: str, draft: EventDraft, *, now: float) -> bool:

@@ -300,7 +300,6 @@ def _placed(observed: Observed, status: JobStatus) -> JobStatus:
 
 
 def _shown(observed: Observed, status: JobStatus, *, now: float) -> JobStatus:
-    """Return the status with the pods by role."""
     rows, active = [], not observed.job.spec.suspend
     for role in enums.Role:
         pods = observed.pods_of(role)

@@ -36,7 +36,7 @@ class WorkQueue:
     """Keys and when they are due; single-threaded, no I/O."""
 
     def __init__(self, *, clock: Clock, rng: random.Random, concurrency: int = 8) -> None:
-        """Start empty. Raises ValueError if `concurrency` is below 1."""
+        """Raises ValueError if `concurrency` is below 1."""
         if concurrency < 1:
             raise ValueError(f"need {concurrency=} to be at least 1")
         self._clock, self._rng, self._concurrency = clock, rng, concurrency
@@ -149,7 +149,6 @@ class Dispatcher:
         self._changed = asyncio.Event()
 
     def enqueue(self, key: str, *, after_s: float = 0.0) -> None:
-        """Make a key due."""
         self._queue.enqueue(key, after_s=after_s)
         self._changed.set()
 

@@ -49,7 +49,7 @@ class Cluster(Protocol):
 
 
 def _ignore(observed: Observed, planned: Plan, desired: DesiredObjects) -> None:
-    """No-op callback."""
+    pass
 
 
 class Reconciler:
@@ -68,7 +68,6 @@ class Reconciler:
         self._written_at: dict[str, float] = {}
 
     def forget(self, uid: str) -> None:
-        """Drop a job that was deleted."""
         self._written_at.pop(uid, None)
 
     async def reconcile(self, key: str) -> float | None:

@@ -32,7 +32,6 @@ class Shortages:
     """What each job's workloads lack, by uid of the workload."""
 
     def __init__(self, *, now: Callable[[], float]) -> None:
-        """Have seen nothing."""
         self._now = now
         self._lacks: dict[str, dict[str, _Lack]] = {}
 
@@ -52,7 +51,6 @@ class Shortages:
         return {ref: Shortage(since=lack.since, message=lack.message) for ref, lack in by_ref.items()}
 
     def forget(self, job: str) -> None:
-        """Drop a job that was deleted."""
         self._lacks.pop(job, None)
 
     async def _ask(self, child: Child, lack: _Lack, failures: TellFailures) -> None:

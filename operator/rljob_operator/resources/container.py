@@ -38,7 +38,6 @@ LIVENESS_PERIOD_S, LIVENESS_FAILURES = 10, 6
 
 
 def probes() -> Manifest:
-    """Return startup, liveness and readiness probes."""
     return {
         "startupProbe": {
             **_get("/healthz"),
@@ -113,7 +112,6 @@ def container(inputs: Inputs, role: enums.Role, role_spec: RoleContainerSpec) ->
 
 
 def ports(config: process_config.ProcessConfig) -> list[Manifest]:
-    """Return the named ports that a role listens on."""
     listened = {"health": config.health_port}
     if isinstance(config, process_config.CoordinatorConfig):
         listened |= {"control": config.control_port, "store": config.store_port}

@@ -54,7 +54,6 @@ def device_of(inputs: Inputs) -> devices.Device:
 
 
 def pod_of(inputs: Inputs, role: enums.Role) -> PodSpec:
-    """Return the pod settings that a manifest gives a role."""
     spec = inputs.job.spec
     return {
         enums.Role.COORDINATOR: spec.coordinator.pod,
@@ -70,7 +69,6 @@ def selector(inputs: Inputs, role: enums.Role) -> dict[str, str]:
 
 
 def labels(inputs: Inputs, role: enums.Role) -> dict[str, str]:
-    """Return the labels of a role's child."""
     return {**job_labels(inputs.job), "app.kubernetes.io/component": str(role), **selector(inputs, role)}
 
 

@@ -95,7 +95,6 @@ def model_volumes(inputs: Inputs, role: enums.Role) -> tuple[Manifest, ...]:
 
 
 def model_mounts(inputs: Inputs) -> tuple[Manifest, ...]:
-    """Return where they appear."""
     mounts: tuple[Manifest, ...] = (
         {"name": "rljob-cache", "mountPath": storage.CACHE_DIR},
         {"name": "rljob-shm", "mountPath": storage.SHARED_MEMORY_DIR},

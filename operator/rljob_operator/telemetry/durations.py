@@ -27,7 +27,6 @@ class SpecChanges:
     """The last change of each job's spec. Times are monotonic seconds."""
 
     def __init__(self) -> None:
-        """Know of no change."""
         self._last: dict[str, _Change] = {}
 
     def saw(self, key: str, generation: int, *, now: float) -> None:
@@ -51,7 +50,6 @@ class SpecChanges:
         return now - change.seen_at
 
     def forget(self, key: str) -> None:
-        """Drop a job that was deleted."""
         self._last.pop(key, None)
 
 
@@ -59,7 +57,6 @@ class Starts:
     """The pods of one job whose start was reported. Those ready before anything was observed are left out."""
 
     def __init__(self) -> None:
-        """Nothing was seen."""
         self._known: set[str] | None = None
 
     def observe(self, pods: Iterable[Pod]) -> list[tuple[str, float]]:
@@ -94,7 +91,6 @@ class Recoveries:
     """The open failures of one job."""
 
     def __init__(self) -> None:
-        """Nothing has failed."""
         self._open: dict[enums.Role, _Loss] = {}
 
     def observe(

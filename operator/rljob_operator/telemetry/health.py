@@ -36,7 +36,7 @@ class HealthServer:
         exposition: Callable[[], bytes],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Keep what is asked; nothing listens before `start`."""
+        """Nothing listens before `start`."""
         self._monotonic = monotonic
         self._alive, self._ready, self._exposition = alive, ready, exposition
         self._runners: list[web.AppRunner] = []
@@ -63,7 +63,6 @@ class HealthServer:
         return int(listener.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening."""
         for listener in self._servers:
             listener.close()
         for runner in self._runners:

@@ -55,7 +55,6 @@ class Row:
 
 
 def row_of(observed: Observed, certificate_ends: Mapping[enums.Role, float]) -> Row:
-    """Return the row of a job as a pass saw it."""
     job = observed.job
     return Row(
         labels=(job.metadata.namespace, job.metadata.name),
@@ -177,7 +176,7 @@ class Metrics:
     """The registry and everything that is counted in it."""
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
-        """Make what is counted; gauges that others hold come by `gauge`. now: unix seconds."""
+        """Gauges that others hold come by `gauge`. now: unix seconds."""
         # A series of its own for the birth of each series is asked for by nothing that reads the text format.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types there
         self.registry = prometheus_client.CollectorRegistry()
@@ -235,7 +234,6 @@ class Metrics:
         self._requests.labels(verb, of, "2xx" if 200 <= status < 300 else str(status)).inc()
 
     def polled(self, answered: bool) -> None:
-        """Count a question to a coordinator."""
         self._polls.labels("ok" if answered else "no_answer").inc()
 
     def saw(self, key: str, observed: Observed, *, certificate_ends: Mapping[enums.Role, float]) -> None:
@@ -323,5 +321,4 @@ class Metrics:
             counter.remove_by_labels(dict(zip(metric_names.JOB, row.labels, strict=True)))
 
     def exposition(self) -> bytes:
-        """Return the text format of all series."""
         return prometheus_client.generate_latest(self.registry)

@@ -41,7 +41,6 @@ class OverlongSpec(Section):
         ),
     )
     def tail_is_a_part(self) -> Iterator[Problem]:
-        """The tail lies inside of maxTokens."""
         if self.tail_tokens > self.max_tokens:
             yield "tailTokens", self.tail_tokens, f"it is above maxTokens {self.max_tokens}"
 
@@ -87,7 +86,6 @@ class NormalizeSpec(Section):
 
     @property
     def is_identity(self) -> bool:
-        """Whether values stay as they are."""
         return self.mean == self.std == "none"
 
     def unused(self) -> Mapping[str, str]:
@@ -110,7 +108,6 @@ class NormalizeSpec(Section):
         ),
     )
     def leaves_one_out_of_something(self) -> Iterator[Problem]:
-        """There is a mean to leave a value out of."""
         if self.leave_one_out and self.mean == "none":
             yield "leaveOneOut", True, no_effect("mean is 'none'")
 
@@ -174,7 +171,6 @@ class GaeSpec(Section):
 
     @rule()
     def discounts_are_in_range(self) -> Iterator[Problem]:
-        """Discount and decay are shares."""
         decay = self.decay
         if not 0 <= self.gamma <= 1:
             yield "gamma", self.gamma, "a discount lies between 0 and 1"
@@ -194,7 +190,6 @@ class CriticSpec(Section):
 
     @rule()
     def numbers_are_in_range(self) -> Iterator[Problem]:
-        """A width and a coefficient are not negative."""
         for key, value in (("valueClip", self.value_clip), ("vfCoef", self.vf_coef)):
             if value < 0:
                 yield key, value, "it must not be negative"
@@ -232,12 +227,10 @@ class AlgorithmSpec(Section):
 
     @property
     def rows_per_step(self) -> int:
-        """Rows of one trainer step."""
         return self.prompts_per_step * self.group_size
 
     @property
     def updates_per_step(self) -> int:
-        """Optimizer updates of one trainer step."""
         return self.minibatches * self.epochs
 
     @property
@@ -268,7 +261,6 @@ class AlgorithmSpec(Section):
         return self.loss.entropy_coef != 0.0 or self.loss.kl_coef > 0 or self.trains_masked
 
     def unused(self) -> Mapping[str, str]:
-        """Return what the estimator does not look at."""
         estimator = self.advantage_estimator
         unread: dict[str, str] = {}
         if estimator != "ppo":
@@ -289,7 +281,6 @@ class AlgorithmSpec(Section):
         ),
     )
     def minibatches_have_rows(self) -> Iterator[Problem]:
-        """Every minibatch has a row."""
         if self.rows_per_step < self.minibatches:
             because = f"promptsPerStep x groupSize = {self.rows_per_step} rows would leave some of them empty"
             yield "minibatches", self.minibatches, because
@@ -303,7 +294,6 @@ class AlgorithmSpec(Section):
         ),
     )
     def groups_can_be_compared(self) -> Iterator[Problem]:
-        """Samples are compared within a group of two at least."""
         if self.group_size == 1 and self.normalize_reward.mean == "group":
             written = self.is_written("normalize_reward")
             who = "normalizeReward.mean group" if written else f"advantageEstimator {self.advantage_estimator}"
@@ -345,7 +335,6 @@ class AlgorithmSpec(Section):
         ),
     )
     def critic_is_there(self) -> Iterator[Problem]:
-        """Estimator ppo has a critic."""
         if self.advantage_estimator == "ppo" and self.critic is None:
             because = "spec.algorithm.critic is not set: add critic: {}, or use grpo"
             yield "advantageEstimator", "ppo", because

@@ -82,7 +82,6 @@ class DataSourceSpec(Section):
         ),
     )
     def one_place(self) -> Iterator[Problem]:
-        """A source has exactly one of path, hub and reasoningGym."""
         places = {"path": self.path, "hub": self.hub, "reasoningGym": self.reasoning_gym}
         present = [key for key, value in places.items() if value is not None]
         if len(present) != 1:
@@ -99,7 +98,6 @@ class TrainSourceSpec(DataSourceSpec):
 
     @rule()
     def weight_is_a_share(self) -> Iterator[Problem]:
-        """A source without a share is no source."""
         if self.weight <= 0:
             yield "weight", self.weight, "it must be above 0: leave the source out instead"
 
@@ -141,7 +139,6 @@ class FilterGroupsSpec(Section):
         ),
     )
     def accepts_something(self) -> Iterator[Problem]:
-        """The bounds are in order."""
         if self.lower is not None and self.upper is not None and self.lower > self.upper:
             yield "lower", self.lower, f"it is above upper '{self.upper}', so no group would be accepted"
 
@@ -158,7 +155,6 @@ class CurriculumSpec(Section):
 
     @rule()
     def share_is_in_range(self) -> Iterator[Problem]:
-        """Shares lie between 0 and 1."""
         if not 0 <= self.max_filter_percentage <= 1:
             yield "maxFilterPercentage", self.max_filter_percentage, NO_SHARE
 

@@ -65,6 +65,5 @@ class EvaluationSpec(Section):
 
     @rule()
     def share_is_in_range(self) -> Iterator[Problem]:
-        """Shares lie between 0 and 1."""
         if not 0 <= self.rollout_fraction <= 1:
             yield "rolloutFraction", self.rollout_fraction, NO_SHARE

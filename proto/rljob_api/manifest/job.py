@@ -211,7 +211,6 @@ class JobSpec(Section):
         ),
     )
     def rows_divide_among_ranks(self) -> Iterator[Problem]:
-        """Every trainer process gets the same number of rows."""
         algorithm, trainer = self.algorithm, self.trainer
         if algorithm.rows_per_step % trainer.world_size:
             because = (
@@ -230,7 +229,6 @@ class JobSpec(Section):
         ),
     )
     def requests_fit_the_engine(self) -> Iterator[Problem]:
-        """The longest prompt and answer fit the context of the engine."""
         length = self.rollout.engine.max_model_len
         if self.longest_row > length:
             because = (
@@ -254,7 +252,6 @@ class JobSpec(Section):
         ),
     )
     def rows_fit_a_micro_batch(self) -> Iterator[Problem]:
-        """The longest row has a place."""
         budget = self.trainer.max_tokens_per_micro_batch
         if budget < self.longest_row:
             because = (
@@ -322,7 +319,6 @@ class JobSpec(Section):
         ),
     )
     def reference_model_is_compared_with(self) -> Iterator[Problem]:
-        """A KL term has a reference model, and nothing else reads one."""
         coefficient, reference = self.algorithm.loss.kl_coef, self.model.reference
         if coefficient > 0 and reference is None:
             because = "spec.model.reference is not set: name the model to compare with, or use 0"
@@ -340,7 +336,6 @@ class JobSpec(Section):
         ),
     )
     def overlong_penalty_acts(self) -> Iterator[Problem]:
-        """Some answer is long enough."""
         overlong, longest = self.algorithm.rewards.overlong, self.rollout.sampling.max_tokens
         if overlong is None:
             return
@@ -362,7 +357,6 @@ class JobSpec(Section):
         ),
     )
     def time_is_counted_in_what_there_is(self) -> Iterator[Problem]:
-        """Turns are of workflows with turns."""
         if self.algorithm.gae.unit == "turn" and self.workflow.type in SINGLE_TURN_WORKFLOWS:
             yield "algorithm.gae.unit", "turn", f"workflow.type {self.workflow.type} has no turns: use token"
 

@@ -140,7 +140,6 @@ class FailurePolicySpec(Section):
 
     @rule()
     def shares_are_in_range(self) -> Iterator[Problem]:
-        """Shares lie between 0 and 1."""
         for key, value in (
             ("minStepBatchFraction", self.min_step_batch_fraction),
             ("minGroupFraction", self.min_group_fraction),
@@ -200,7 +199,6 @@ class SecuritySpec(Section):
         ),
     )
     def issuer_and_tls_agree(self) -> Iterator[Problem]:
-        """cert-manager needs an issuer, and nothing else reads one."""
         if self.tls == "certManager" and self.cert_manager_issuer is None:
             yield "tls", "certManager", "certManagerIssuer is not set: name an Issuer or ClusterIssuer"
         if self.tls != "certManager" and self.cert_manager_issuer is not None:

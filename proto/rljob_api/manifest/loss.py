@@ -43,7 +43,6 @@ class RejectSpec(Section):
 
     @rule()
     def bounds_have_a_meaning(self) -> Iterator[Problem]:
-        """Each metric has its range."""
         yield from _bounds(self)
 
     @rule()
@@ -95,7 +94,6 @@ class CorrectionSpec(Section):
         ),
     )
     def mode_reads_what_is_written(self) -> Iterator[Problem]:
-        """Each mode has its metric, weighting and bounds."""
         if self.mode == "truncate" and self.metric != "ratio":
             yield "metric", self.metric, "mode truncate clamps the ratio itself: use ratio, or mode: mask"
         if self.mode == "truncate" and self.weighting == "none":
@@ -114,7 +112,6 @@ class CorrectionSpec(Section):
         ),
     )
     def aggregate_is_at_the_level_of_rows(self) -> Iterator[Problem]:
-        """At sequence level there is no statistic without agg, at token level none with it."""
         yield from _aggregate(self)
         if (self.level, self.agg, self.metric, self.weighting) == ("sequence", "max", "ratio", "ratio"):
             yield "agg", "max", "the largest ratio of a row is not a weight: use mean or sum, or weighting: none"
@@ -127,7 +124,6 @@ class CorrectionSpec(Section):
         ),
     )
     def bounds_have_a_meaning(self) -> Iterator[Problem]:
-        """Each metric has its range."""
         yield from _bounds(self)
 
 
@@ -344,7 +340,6 @@ class LossSpec(Section):
         ),
     )
     def numbers_are_in_range(self) -> Iterator[Problem]:
-        """Coefficients, widths and temperatures have their ranges."""
         if self.dual_clip is not None and self.dual_clip <= 1:
             yield "dualClip", self.dual_clip, 'it caps ratios above 1 and must be above 1: "3.0" is usual'
         if self.clip_low > 1:

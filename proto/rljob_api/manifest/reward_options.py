@@ -71,7 +71,6 @@ class CodeOptions(SolutionOptions):
     runs = "program"
 
     def cpu_s(self, mode: str) -> float:  # noqa: ARG002
-        """Return 6."""
         return 6.0
 
 
@@ -109,7 +108,6 @@ class Gsm8kOptions(Options):
     precision: int = pydantic.Field(default=6, ge=1, le=15)
 
     def cpu_s(self, mode: str) -> float:  # noqa: ARG002
-        """Return 1, or 5 with math-verify."""
         return 5.0 if self.method == "math_verify" else 1.0
 
 
@@ -122,7 +120,6 @@ class ClevrOptions(Options):
     method: Literal["strict", "flexible"] = "strict"
 
     def cpu_s(self, mode: str) -> float:  # noqa: ARG002
-        """Return 1."""
         return 1.0
 
 
@@ -134,7 +131,6 @@ class BoxedOptions(Options):
     verifier_version: Literal["fast", "math_verify"] = "fast"
 
     def cpu_s(self, mode: str) -> float:  # noqa: ARG002
-        """Return 1, and 2 more with math-verify."""
         return 3.0 if self.verifier_version == "math_verify" else 1.0
 
 

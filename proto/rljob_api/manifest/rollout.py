@@ -147,7 +147,6 @@ class AsyncSpec(Section):
     )
 
     def unused(self) -> Mapping[str, str]:
-        """Return what synchronous training has no use for."""
         return {"onStale": "maxOffPolicySteps is 0, where nothing grows old"} if self.max_off_policy_steps == 0 else {}
 
     @rule(
@@ -203,7 +202,6 @@ class EngineSpec(Section):
 
     @rule()
     def share_is_in_range(self) -> Iterator[Problem]:
-        """Shares lie between 0 and 1."""
         if self.gpu_memory_utilization is not None and not 0 <= self.gpu_memory_utilization <= 1:
             yield "gpuMemoryUtilization", self.gpu_memory_utilization, NO_SHARE
 
@@ -306,7 +304,6 @@ class AutoscalingSpec(Section):
         ),
     )
     def bounds_are_in_order(self) -> Iterator[Problem]:
-        """minReplicas <= maxReplicas, and the target is a share."""
         if self.min_replicas > self.max_replicas:
             yield "minReplicas", self.min_replicas, f"it is above maxReplicas {self.max_replicas}"
         if not 0 <= self.trainer_wait_target <= 1:
@@ -335,7 +332,6 @@ class RolloutSpec(Section):
 
     @rule()
     def gpus_hold_the_engine(self) -> Iterator[Problem]:
-        """A replica's GPUs are those of its engine."""
         because = f"engine.tensorParallelSize {self.engine.tensor_parallel_size}"
         if self.engine.num_gpus != self.engine.tensor_parallel_size:
             because += f" with engine.extraArgs.{PIPELINE_KEY} {self.engine.extra_args[PIPELINE_KEY]}"

@@ -44,7 +44,6 @@ class OptimizerSpec(Section):
         ),
     )
     def numbers_are_in_range(self) -> Iterator[Problem]:
-        """AdamW's numbers have their ranges."""
         for key, value in (
             ("learningRate", self.learning_rate),
             ("maxGradNorm", self.max_grad_norm),

@@ -166,7 +166,6 @@ class VerifierSpec(ExecutionSettings):
         ),
     )
     def one_runtime_class(self) -> Iterator[Problem]:
-        """The pods' RuntimeClass is the one that isolation asks for."""
         wanted, written = runtime_class(self.isolation), self.pod.runtime_class_name
         if wanted and written is not None and written != wanted:
             because = f"verifier.isolation is {RUNTIME_CLASS}{wanted}: leave it out"

@@ -48,18 +48,15 @@ def structural(model: type[BaseModel]) -> Schema:
 
 
 def properties(schema: JsonValue) -> Schema:
-    """Return the properties of an object schema."""
     return cast(Schema, properties_of(schema)["properties"])
 
 
 def properties_of(schema: JsonValue) -> Schema:
-    """Return a schema node as a mapping."""
     assert isinstance(schema, dict), f"{schema!r} is not a schema node"
     return schema
 
 
 def _node(raw: Schema, defs: Schema) -> Schema:
-    """Convert one node."""
     merged = _inlined(raw, defs)
     node: Schema = {key: value for key, value in merged.items() if key not in _DROPPED}
     if "const" in merged:
@@ -250,7 +247,6 @@ EPOCH = "1970-01-01T00:00:00Z"
 
 
 def crd() -> dict[str, JsonValue]:
-    """Return the CustomResourceDefinition."""
     version = _version()
     digest = hashlib.sha256(json.dumps(version, sort_keys=True).encode()).hexdigest()[:_DIGITS]
     return {
@@ -367,7 +363,6 @@ def copies() -> list[pathlib.Path]:
 
 
 def main() -> None:
-    """Write every copy."""
     content = text()
     for path in copies():
         path.parent.mkdir(parents=True, exist_ok=True)

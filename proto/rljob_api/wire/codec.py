@@ -95,7 +95,6 @@ def encode_micro_batch(batch: types.MicroBatch) -> bytes:
 
 
 def decode_micro_batch(data: bytes) -> types.MicroBatch:
-    """Return the micro-batch of `encode_micro_batch` bytes."""
     return from_message(types.MicroBatch, train_pb2.BatchPart.FromString(data).micro_batch)
 
 
