@@ -48,7 +48,6 @@ class Pulse:
 
 
 def of(ledger: database.Ledger) -> Pulse:
-    """Return the pulse of a ledger."""
     counts, attempt = groups.counts(ledger), sessions.trainer_attempt(ledger)
     running = evaluations.oldest_evaluation(ledger)
     return Pulse(
@@ -81,7 +80,6 @@ class Signal:
         return self._count
 
     def notify(self) -> None:
-        """Wake all waiters."""
         self._count += 1
         self._event.set()
         self._event = asyncio.Event()
@@ -132,7 +130,6 @@ class Changes(Signal):
 
     @property
     def num_waiting_for_a_lease(self) -> int:
-        """Return how many calls wait for one."""
         return len(self._demands)
 
     def pulse_from_thread(self, pulse: Pulse) -> None:

@@ -52,7 +52,6 @@ class Dispatch:
     """Answers the `Work` service."""
 
     def __init__(self, parts: context.CoordinatorContext) -> None:
-        """Keep the shared parts."""
         self._context = parts
         self._live: set[int] = set()
         self._members_of: tuple[object, ...] = ()
@@ -244,7 +243,6 @@ class Dispatch:
         )
 
     async def release(self, *, token: str, lease_id: str, reason: str) -> bool:
-        """Take a lease back."""
         now = self._context.clock.now()
         return await self._context.ledger.run(leases.release, token=token, lease_id=lease_id, reason=reason, now=now)
 
@@ -254,7 +252,7 @@ def _seed(config: process_config.CoordinatorConfig, *, evaluating: bool) -> int:
 
 
 def role_of(name: str) -> enums.Role:
-    """Return a role by name. Raises WireError for an unknown one."""
+    """Raises WireError for an unknown one."""
     try:
         return enums.Role(name)
     except ValueError as error:

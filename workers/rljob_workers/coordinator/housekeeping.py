@@ -50,7 +50,6 @@ class Housekeeper:
     def __init__(
         self, parts: context.CoordinatorContext, publisher: registry.Publishing, file: history.HistoryFile
     ) -> None:
-        """Keep the parts; `run` starts."""
         self._context, self._publisher, self._history = parts, publisher, file
         self._meter = metrics.Metering(parts.metrics)
         self._progress, self._progress_at = -1, parts.clock.now()

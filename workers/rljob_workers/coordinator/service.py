@@ -41,7 +41,6 @@ class WorkService(work_pb2_grpc.WorkServicer):
         self._answers = answers
 
     async def Register(self, request: Message, context: Context) -> Message:
-        """Open a session."""
         session = await self._answers.register(
             dispatch.Registration(
                 role=dispatch.role_of(request.role),
@@ -56,7 +55,6 @@ class WorkService(work_pb2_grpc.WorkServicer):
         return codec.to_message(session)
 
     async def LeaseGroups(self, request: Message, context: Context) -> Message:
-        """Long poll for leases."""
         grant = await self._answers.lease(
             token=request.session,
             capacity=request.capacity,
@@ -66,7 +64,6 @@ class WorkService(work_pb2_grpc.WorkServicer):
         return codec.to_message(grant)
 
     async def Heartbeat(self, request: Message, context: Context) -> Message:
-        """Renew leases; orders in return."""
         report = dispatch.Report(
             lease_ids=tuple(request.lease_ids),
             serving_version=request.serving_version,
@@ -78,7 +75,6 @@ class WorkService(work_pb2_grpc.WorkServicer):
         return codec.to_message(await self._answers.heartbeat(request.session, report))
 
     async def SubmitGroup(self, request: Message, context: Context) -> Message:
-        """Accept a group."""
         token = request.session
         if request.ByteSize() > _LARGE_BYTES:
             group = await asyncio.to_thread(codec.from_message, types.PromptGroup, request)
@@ -90,7 +86,6 @@ class WorkService(work_pb2_grpc.WorkServicer):
         return codec.to_message(answer)
 
     async def ReleaseGroup(self, request: Message, context: Context) -> Message:
-        """Take a lease back."""
         released = await self._answers.release(token=request.session, lease_id=request.lease_id, reason=request.reason)
         return work_pb2.ReleaseReply(released=released)
 
@@ -116,7 +111,6 @@ class TrainService(train_pb2_grpc.TrainServicer):
             yield train_pb2.BatchPart.FromString(part)
 
     async def CommitStep(self, request: Message, context: Context) -> Message:
-        """A step is done."""
         duplicate = await self._answers.commit_step(
             token=request.session,
             step=request.step,
@@ -127,7 +121,6 @@ class TrainService(train_pb2_grpc.TrainServicer):
         return train_pb2.CommitStepReply(duplicate=duplicate)
 
     async def CommitCheckpoint(self, request: Message, context: Context) -> Message:
-        """A checkpoint is durable."""
         deletable = await self._answers.commit_checkpoint(
             token=request.session, step=request.step, uri=request.uri, seconds=request.seconds, final=request.final
         )
@@ -141,7 +134,6 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
         self._answers = answers
 
     async def Publish(self, request: Message, context: Context) -> Message:
-        """Register a version."""
         layout = codec.from_message(types.Layout, request.layout) if request.HasField("layout") else None
         answer, head = await self._answers.publish(
             token=request.session, proposal=codec.from_message(types.WeightVersion, request.manifest), layout=layout
@@ -149,7 +141,6 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
         return weights_pb2.PublishReply(outcome=answer.outcome, head_version=head, detail=answer.detail)
 
     async def Manifest(self, request: Message, context: Context) -> Message:
-        """What to fetch, and from where."""
         plan = await self._answers.plan(token=request.session, want=request.want, with_layout=request.layout)
         return codec.to_message(plan)
 
@@ -168,7 +159,6 @@ class StatusService(status_pb2_grpc.RunStatusServicer):
         self._context, self._housekeeper, self._trainer = parts, housekeeper, trainer
 
     async def Status(self, request: Message, context: Context) -> Message:
-        """The status now."""
         return codec.to_message(await self._housekeeper.current())
 
     async def WatchStatus(self, request: Message, context: Context) -> AsyncIterator[Message]:

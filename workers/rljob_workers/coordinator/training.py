@@ -17,7 +17,6 @@ class Training:
     """Answers the `Train` service."""
 
     def __init__(self, parts: context.CoordinatorContext) -> None:
-        """Keep the shared parts."""
         self._context = parts
         self.builder = builder.Builder(parts, self._observe)
         self._parts: set[str] = set()

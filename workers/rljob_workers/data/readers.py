@@ -31,24 +31,20 @@ class ReadError(Exception):
     """A source that cannot be read as a whole; `line` is 0 where no line is to blame."""
 
     def __init__(self, text: str, *, line: int = 0) -> None:
-        """Keep the sentence and the line."""
         super().__init__(text)
         self.line = line
 
 
 class _Table(Protocol):
-    def to_pylist(self) -> list[dict[str, object]]:
-        """Return the rows."""
+    def to_pylist(self) -> list[dict[str, object]]: ...
 
 
 class _Parquet(Protocol):
-    def read_table(self, source: str) -> _Table:
-        """Read a file."""
+    def read_table(self, source: str) -> _Table: ...
 
 
 class _Hub(Protocol):
-    def snapshot_download(self, repo_id: str, *, repo_type: str, allow_patterns: Sequence[str]) -> str:
-        """Return the folder of a data set's files."""
+    def snapshot_download(self, repo_id: str, *, repo_type: str, allow_patterns: Sequence[str]) -> str: ...
 
 
 class _Generator(Protocol):

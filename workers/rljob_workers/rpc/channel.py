@@ -69,7 +69,7 @@ def sync_channel(address: str, tls: process_config.TlsConfig | None, *, own_conn
 
 
 def _ignore(error: errors.RLJobError) -> None:
-    """No-op callback."""
+    pass
 
 
 def aio_server(config: process_config.ProcessConfig | None, *, on_error: OnError = _ignore) -> grpc.aio.Server:

@@ -14,13 +14,12 @@ class StatusClient:
     """The gRPC client. Close it with `close`."""
 
     def __init__(self, *, address: str, tls: process_config.TlsConfig | None, timeout_s: float = 2.0) -> None:
-        """Open a channel; nothing is sent before the first call."""
+        """Nothing is sent before the first call."""
         self._address, self._timeout_s = address, timeout_s
         self._channel = channel.sync_channel(address, tls)
         self._stub = status_pb2_grpc.RunStatusStub(self._channel)
 
     def status(self) -> types.RunStatus:
-        """Return the run's status now."""
         try:
             reply = self._stub.Status(status_pb2.StatusRequest(), timeout=self._timeout_s)
             return codec.from_message(types.RunStatus, reply)
@@ -43,5 +42,4 @@ class StatusClient:
             raise channel.translate(error, f"coordinator {self._address}") from error
 
     def close(self) -> None:
-        """Close the channel."""
         self._channel.close()

@@ -73,19 +73,15 @@ class _Reloading(Generic[ChannelT]):
         self._before: ChannelT | None = None
 
     def unary_unary(self, *arguments: Any, **options: Any) -> "_Method":
-        """Return a callable; so do the other three."""
         return _Method(self, "unary_unary", arguments, options)
 
     def unary_stream(self, *arguments: Any, **options: Any) -> "_Method":
-        """Return a callable."""
         return _Method(self, "unary_stream", arguments, options)
 
     def stream_unary(self, *arguments: Any, **options: Any) -> "_Method":
-        """Return a callable."""
         return _Method(self, "stream_unary", arguments, options)
 
     def stream_stream(self, *arguments: Any, **options: Any) -> "_Method":
-        """Return a callable."""
         return _Method(self, "stream_stream", arguments, options)
 
     def current(self) -> ChannelT:
@@ -112,7 +108,6 @@ class ReloadingChannel(_Reloading[grpc.Channel]):
     """For threads."""
 
     def close(self) -> None:
-        """Close both channels."""
         for channel in filter(None, (self._current, self._before)):
             channel.close()
 
@@ -130,7 +125,6 @@ class ReloadingAioChannel(_Reloading[grpc.aio.Channel]):
         self._closing = set[asyncio.Task[None]]()
 
     async def close(self) -> None:
-        """Close both channels."""
         for channel in filter(None, (self._current, self._before)):
             await channel.close()
         await asyncio.gather(*self._closing)
@@ -150,7 +144,6 @@ class _Method:
         self._made: tuple[Any, Any] = (None, None)
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Start the call."""
         return self._current()(*arguments, **options)
 
     def future(self, *arguments: Any, **options: Any) -> Any:

@@ -37,7 +37,7 @@ class BatchClient:
     """The gRPC client. Close it with `close`."""
 
     def __init__(self, *, address: str, tls: process_config.TlsConfig | None, timeout_s: float = 30.0) -> None:
-        """Open a channel; nothing is sent before the first call."""
+        """Nothing is sent before the first call."""
         self._address, self._timeout_s = address, timeout_s
         self._channel = channel.sync_channel(address, tls)
         self._train = train_pb2_grpc.TrainStub(self._channel)
@@ -47,7 +47,6 @@ class BatchClient:
     def register(
         self, *, pod: str, boot_id: str, attempt: int, rank: int, resume_step: int, initial_state_hash: str
     ) -> types.Session:
-        """Start this rank's session."""
         request = work_pb2.RegisterRequest(
             role=enums.Role.TRAINER,
             pod=pod,
@@ -63,7 +62,6 @@ class BatchClient:
         return session
 
     def fetch(self, *, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> Batch:
-        """Long poll for this rank's micro-batches of `step`."""
         request = train_pb2.FetchRequest(
             session=self.session, step=step, rank=rank, world_size=world_size, wait_s=wait_s, stop=stop
         )
@@ -83,21 +81,18 @@ class BatchClient:
             return header, micro_batches
 
     def commit_step(self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float) -> None:
-        """Report a finished step."""
         request = train_pb2.CommitStepRequest(
             session=self.session, step=step, stats=stats, started_at=started_at, finished_at=finished_at
         )
         self._call(lambda: self._train.CommitStep(request, timeout=self._timeout_s))
 
     def commit_checkpoint(self, *, step: int, uri: str, seconds: float, final: bool) -> None:
-        """Report a durable checkpoint."""
         request = train_pb2.CommitCheckpointRequest(
             session=self.session, step=step, uri=uri, seconds=seconds, final=final
         )
         self._call(lambda: self._train.CommitCheckpoint(request, timeout=self._timeout_s))
 
     def close(self) -> None:
-        """Close the channel."""
         self._channel.close()
 
     def _call(self, call: Callable[[], T]) -> T:

@@ -47,7 +47,7 @@ class GradingClient:
         max_attempts: int,
         clock: clocks.Clock,
     ) -> None:
-        """Open a channel per address. Raises ValueError without an address."""
+        """Raises ValueError without an address."""
         if not addresses:
             raise ValueError("need at least one verifier address")
         self._peers = [self._peer(address, tls) for address in addresses]
@@ -103,7 +103,6 @@ class GradingClient:
         return min(others, key=lambda peer: peer.outstanding)
 
     async def close(self) -> None:
-        """Close all channels."""
         for peer in self._peers:
             await peer.channel.close()
 

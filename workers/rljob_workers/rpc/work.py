@@ -49,7 +49,7 @@ class WorkClient:
     """The gRPC client. Close it with `close`."""
 
     def __init__(self, *, address: str, tls: process_config.TlsConfig | None, timeout_s: float = 20.0) -> None:
-        """Open a channel; nothing is sent before the first call."""
+        """Nothing is sent before the first call."""
         self._address, self._timeout_s = address, timeout_s
         self._channel = channel.aio_channel(address, tls)
         self._stub = work_pb2_grpc.WorkStub(self._channel)
@@ -57,7 +57,6 @@ class WorkClient:
         self._session = ""
 
     async def register(self, *, pod: str, boot_id: str, initial_state_hash: str) -> types.Session:
-        """Start a session as a rollout."""
         request = work_pb2.RegisterRequest(
             role=enums.Role.ROLLOUT, pod=pod, boot_id=boot_id, initial_state_hash=initial_state_hash
         )
@@ -67,7 +66,6 @@ class WorkClient:
         return session
 
     async def lease(self, *, capacity: int, serving_version: types.VersionId, wait_s: float) -> types.LeaseGrant:
-        """Long poll for prompt groups."""
         request = work_pb2.LeaseRequest(
             session=self._session, capacity=capacity, serving_version=serving_version, wait_s=wait_s
         )
@@ -84,7 +82,6 @@ class WorkClient:
         syncs: Sequence[types.WeightSync],
         draining: bool,
     ) -> types.HeartbeatReply:
-        """Renew leases, report, and get orders."""
         request = work_pb2.HeartbeatRequest(
             session=self._session,
             lease_ids=lease_ids,
@@ -112,7 +109,6 @@ class WorkClient:
         return codec.from_message(types.SubmitReply, reply)
 
     async def release(self, lease_id: types.LeaseId, reason: str) -> bool:
-        """Hand a lease back."""
         request = work_pb2.ReleaseRequest(session=self._session, lease_id=lease_id, reason=reason)
         reply = await self._call(self._stub.ReleaseGroup(request, timeout=self._timeout_s))
         return bool(reply.released)
@@ -126,7 +122,6 @@ class WorkClient:
             raise channel.translate(error, f"coordinator {self._address}") from error
 
     async def close(self) -> None:
-        """Close the channel."""
         await self._channel.close()
 
     async def _call(self, call: Awaitable[T]) -> T:

@@ -22,13 +22,10 @@ class SystemClock:
     """The machine's clock."""
 
     def now(self) -> float:
-        """Return unix seconds."""
         return time.time()
 
     def monotonic(self) -> float:
-        """Return monotonic seconds."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Return after `seconds`."""
         await asyncio.sleep(seconds)

@@ -33,7 +33,6 @@ Probe = Callable[[], tuple[bool, str]]
 
 
 def always() -> tuple[bool, str]:
-    """The probe that holds."""
     return True, "ok"
 
 
@@ -82,7 +81,6 @@ class HealthServer:
 
     @property
     def port(self) -> int:
-        """Return the bound port."""
         return int(self._server.server_address[1])
 
     def start(self) -> None:
@@ -95,7 +93,6 @@ class HealthServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving and free the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -134,7 +131,6 @@ class _Server(http.server.ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Forget a connection that is over."""
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)

@@ -59,7 +59,6 @@ class JsonFormatter(logging.Formatter):
         self._identity, self._secrets = identity, secrets
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         line: dict[str, object] = {
             "ts": datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds"),
             # Who reads the lines knows the usual levels.

@@ -41,7 +41,6 @@ class Gauge(_Series[prometheus_client.Gauge]):
     """A gauge; labels by keyword."""
 
     def set(self, value: float, /, **labels: str) -> None:
-        """Set the value."""
         self._of(labels).set(value)
 
 
@@ -49,7 +48,6 @@ class Histogram(_Series[prometheus_client.Histogram]):
     """A histogram; labels by keyword."""
 
     def observe(self, value: float, /, **labels: str) -> None:
-        """Count one observation."""
         self._of(labels).observe(value)
 
     def show(self, **labels: str) -> None:
@@ -109,7 +107,6 @@ class Metrics:
         self._before.append(settle)
 
     def exposition(self) -> bytes:
-        """Return the text format of all series."""
         for settle in self._before:
             settle()
         return prometheus_client.generate_latest(self.registry)

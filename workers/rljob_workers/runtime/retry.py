@@ -23,7 +23,6 @@ class Backoff:
         self._failures = 0
 
     def next_delay_s(self) -> float:
-        """Return the next delay in seconds."""
         self._failures += 1
         delay_s = lifecycle.backoff_s(self._failures, first_s=self._first_s, max_s=self._most_s)
         return delay_s * self._rng.uniform(0.5, 1.0)
@@ -53,8 +52,7 @@ class RetryMoving(Protocol):
 
     def __call__(
         self, call: Callable[[], None], position: Callable[[], int], *, idle_timeout_s: float, backoff: Backoff
-    ) -> None:
-        """Repeat `call`."""
+    ) -> None: ...
 
 
 def retry_moving(

@@ -12,7 +12,7 @@ class StallWatch:
     """Whether a transfer still moves. `moved` is called by the thread that moves bytes, `expired` by another."""
 
     def __init__(self, idle_s: float, *, now: Callable[[], float] = time.monotonic) -> None:
-        """Begin now. idle_s: how long nothing may move."""
+        """idle_s: how long nothing may move."""
         self._now = now
         self._end = now() + idle_s
         self._idle_s = idle_s
@@ -23,7 +23,6 @@ class StallWatch:
         self._end = self._now() + self._idle_s
 
     def expired(self) -> bool:
-        """Return whether nothing has moved for too long."""
         return self._now() > self._end
 
     @contextlib.contextmanager

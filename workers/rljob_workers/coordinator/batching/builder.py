@@ -92,7 +92,7 @@ class Builder:
     """The one that builds. Its task outlives every call."""
 
     def __init__(self, parts: context.CoordinatorContext, on_recorded: OnRecorded) -> None:
-        """Keep the shared parts; nothing is built before `run` or `needed`."""
+        """Nothing is built before `run` or `needed`."""
         self._context, self._on_recorded = parts, on_recorded
         self._task: asyncio.Task[str] | None = None
         self._broken: tuple[tuple[str, ...], str] = ((), "")

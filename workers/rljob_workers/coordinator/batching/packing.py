@@ -55,7 +55,6 @@ class Shape:
 
 
 def pack(samples: Sequence[types.TrainSample], *, step: int, shape: Shape) -> Packed:
-    """Return the packed batch of `step`."""
     by_rank: list[list[types.MicroBatch]] = [[] for _ in range(shape.world_size)]
     denominators: list[types.Minibatch] = []
     for epoch in range(shape.epochs):
@@ -207,7 +206,6 @@ class _Layout:
         self._samples.append(row)
 
     def micro_batch(self, update: int) -> types.MicroBatch:
-        """Return what was laid out."""
         rows = self._samples
         return types.MicroBatch(
             update=update,

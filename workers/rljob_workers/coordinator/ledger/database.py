@@ -47,12 +47,10 @@ _AFTER = {
 class Row(Protocol):
     """One result row; columns by name. Any: SQLite's columns have no static types."""
 
-    def __getitem__(self, key: str) -> Any:
-        """Return the column's value."""
+    def __getitem__(self, key: str) -> Any: ...
 
 
 def _statement(schema: str, name: str) -> str:
-    """Return the statement of the schema that creates `name`."""
     (statement,) = re.findall(rf"^CREATE (?:TABLE|INDEX) {name} .*?;", schema, flags=re.MULTILINE | re.DOTALL)
     return str(statement)
 
@@ -107,11 +105,9 @@ class Database:
         self._connection.execute(f"RELEASE {name}" if self._depth else "COMMIT")
 
     def all(self, sql: str, *params: object) -> list[Row]:
-        """Return all rows."""
         return cast(list[Row], self._connection.execute(sql, params).fetchall())
 
     def one(self, sql: str, *params: object) -> Row | None:
-        """Return the first row or None."""
         return cast(Row | None, self._connection.execute(sql, params).fetchone())
 
     def change(self, sql: str, *params: object) -> int:
@@ -173,7 +169,6 @@ class Ledger:
         return self.db.num_changes
 
     def close(self) -> None:
-        """Close the file."""
         self.db.close()
 
     def transaction(self) -> contextlib.AbstractContextManager[None]:
@@ -181,21 +176,17 @@ class Ledger:
         return self.db.transaction()
 
     def meta(self, key: str) -> str | None:
-        """Return a meta value."""
         row = self.db.one("SELECT value FROM meta WHERE key = ?", key)
         return None if row is None else str(row["value"])
 
     def set_meta(self, key: str, value: str) -> None:
-        """Set a meta value."""
         with self.db.transaction():
             self.db.change("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", key, value)
 
     def counters(self) -> dict[str, int]:
-        """Return all cumulative counters of the run."""
         return {row["name"]: int(row["value"]) for row in self.db.all("SELECT name, value FROM counters")}
 
     def count(self, name: str, by: int = 1) -> None:
-        """Raise a cumulative counter."""
         if by:
             self.db.change(
                 "INSERT INTO counters (name, value) VALUES (?, ?)"
@@ -205,7 +196,6 @@ class Ledger:
             )
 
     def count_all(self, grown: Mapping[str, int]) -> None:
-        """Raise several cumulative counters."""
         self.db.many(
             "INSERT INTO counters (name, value) VALUES (?, ?)"
             " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",

@@ -72,7 +72,6 @@ def eval_queued(ledger: Ledger, step: int, *, most: int) -> int:
 
 
 def running_evaluation(ledger: Ledger) -> Running | None:
-    """Return the evaluation under way."""
     row = ledger.db.one("SELECT * FROM evaluations WHERE state = 'running' ORDER BY step LIMIT 1")
     if row is None:
         return None

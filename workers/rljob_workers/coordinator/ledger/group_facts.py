@@ -33,7 +33,7 @@ class Reader:
     """Answers from one ledger."""
 
     def __init__(self, database: Database) -> None:
-        """Keep the database; the batch of one step is kept at hand."""
+        """The batch of one step is kept at hand."""
         self._database = database
         self._of_step = functools.lru_cache(maxsize=1)(self._advantages)
 

@@ -319,7 +319,6 @@ def _withdraw(ledger: Ledger, rows: Sequence[Row], reason: enums.DropReason, *, 
 
 
 def ref_of(row: Row) -> prompts.PromptRef:
-    """Return the prompt of a group's row."""
     return prompts.PromptRef(
         source=row["source"],
         index=row["prompt_index"],

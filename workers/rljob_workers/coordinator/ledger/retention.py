@@ -228,7 +228,6 @@ def of_step(database: Database, step: int) -> Iterator[Member]:
 
 
 def find(database: Database, group_id: str) -> Member | None:
-    """Return a pruned group by its id."""
     number = number_of(group_id)
     for row in database.all("SELECT * FROM pruned WHERE last_group >= ? AND first_group <= ?", number, number):
         for member in members(row):

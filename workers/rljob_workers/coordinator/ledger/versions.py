@@ -22,7 +22,6 @@ def head(ledger: Ledger) -> version_rules.Registered:
 
 
 def find(ledger: Ledger, version: int) -> version_rules.Registered | None:
-    """Return a registered version."""
     row = ledger.db.one(f"SELECT {_COLUMNS} FROM versions WHERE version = ?", version)
     return None if row is None else _registered(row)
 
@@ -133,7 +132,6 @@ def manifest(ledger: Ledger, version: int) -> types.WeightVersion:
 
 
 def find_layout(ledger: Ledger, layout_id: str) -> types.Layout | None:
-    """Return a layout by id."""
     row = ledger.db.one("SELECT data FROM layouts WHERE layout_id = ?", layout_id)
     return None if row is None else codec.decode(types.Layout, bytes(row["data"]))
 

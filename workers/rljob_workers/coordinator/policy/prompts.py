@@ -134,11 +134,9 @@ class TaskOrder:
         return taken, cursor
 
     def order(self, epoch: int) -> list[PromptRef]:
-        """Return all prompts of an epoch in order."""
         return self._part(epoch, 0, self._size)
 
     def _part(self, epoch: int, start: int, end: int) -> list[PromptRef]:
-        """Return the prompts at the places [start, end) of an epoch."""
         if self._version == 1:
             if self._sorted[0] != epoch:
                 self._sorted = (epoch, self._by_hash(epoch))
@@ -196,7 +194,6 @@ class TaskOrder:
 
 
 def _num_drawn(source: SourceIndex) -> int:
-    """Return how many prompts an epoch draws from a source."""
     return math.floor(source.weight) * len(source.prompt_ids) + _num_extra(source)
 
 

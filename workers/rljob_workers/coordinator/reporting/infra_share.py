@@ -18,7 +18,6 @@ class InfraShare:
     """Remembers the ledger's cumulative counters for as long as the window. State of one coordinator."""
 
     def __init__(self) -> None:
-        """Nothing was seen."""
         self._looks: collections.deque[tuple[float, int, int]] = collections.deque()
 
     def look(self, counters: Mapping[str, int], *, now: float) -> float:

@@ -42,7 +42,6 @@ class Metering:
             metrics.counter("rljob_groups_dropped_total").inc(0.0, reason=str(reason))
 
     def update(self, view: status.View, now: types.RunStatus, *, ledger_bytes: int) -> None:
-        """Take over a snapshot."""
         self._count(view.facts.counters)
         gauge = self._metrics.gauge
         facts = view.facts

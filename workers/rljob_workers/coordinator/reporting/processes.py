@@ -44,14 +44,12 @@ class Pods:
     """All processes with an open session."""
 
     def __init__(self) -> None:
-        """No one yet."""
         self._pods: dict[str, Pod] = {}
         self.num_changes = 0
         # Tokens of the rollouts that serve the version which is evaluated.
         self.evaluators: frozenset[str] = frozenset()
 
     def add(self, pod: Pod, *, replaced: Iterable[str] = ()) -> None:
-        """A process registered, replacing others."""
         for token in replaced:
             self._pods.pop(token, None)
         self._pods[pod.token] = pod
@@ -105,7 +103,6 @@ class Pods:
         draining: bool,
         now: float,
     ) -> Pod | None:
-        """Take over a rollout's heartbeat."""
         pod = self.seen(token, now=now)
         if pod is None:
             return None

@@ -55,7 +55,6 @@ def is_finished(config: process_config.CoordinatorConfig, completion: queries.Co
 
 
 def phase(config: process_config.CoordinatorConfig, facts: queries.Facts) -> enums.Phase:
-    """Return the run's phase."""
     if is_finished(config, facts.completion):
         return enums.Phase.FINISHED
     if facts.failed:
@@ -81,7 +80,6 @@ def reason(config: process_config.CoordinatorConfig, facts: queries.Facts, *, in
 
 
 def status(view: View) -> types.RunStatus:
-    """Return the run's status."""
     facts, config = view.facts, view.config
     rollouts = [pod for pod in view.pods if pod.role is enums.Role.ROLLOUT and _present(view, pod)]
     serving = [pod.serving_version for pod in rollouts if pod.serving_version >= 0 and pod.token not in view.evaluators]

@@ -17,7 +17,6 @@ class Publishing:
     """Answers the `Weights` service. Bytes travel through the store process, never through here."""
 
     def __init__(self, parts: context.CoordinatorContext) -> None:
-        """Keep the shared parts."""
         self._context = parts
 
     async def publish(

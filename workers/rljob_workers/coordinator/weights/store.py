@@ -51,7 +51,6 @@ class ArtifactStore:
         folder.mkdir(parents=True, exist_ok=True)
 
     def num_bytes(self, artifact_id: str) -> int | None:
-        """Return a stored artifact's size, None if it is not there."""
         path = self.path(artifact_id)
         return path.stat().st_size if path.is_file() else None
 
@@ -88,7 +87,6 @@ class Upload:
     """One artifact on its way in. Nothing is left of it unless `commit` succeeds."""
 
     def __init__(self, store: ArtifactStore) -> None:
-        """Open a temporary file."""
         self._store = store
         self._part = store.folder / f"{uuid.uuid4().hex}{_PART}"
         self._file = self._part.open("wb", buffering=0)
@@ -134,7 +132,6 @@ class StoreServicer:
         self._flushing: set[asyncio.Task[None]] = set()
 
     def handler(self) -> "grpc.GenericRpcHandler[bytes, bytes]":
-        """Return the handler of the raw-bytes service."""
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
@@ -144,7 +141,6 @@ class StoreServicer:
         )
 
     async def upload(self, request: AsyncIterable[bytes], context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
-        """Store one artifact."""
         # One artifact at a time is behind the disk.
         await self.flushed()
         upload = await asyncio.to_thread(Upload, self._store)
@@ -251,7 +247,6 @@ async def _beat(number: int) -> None:
 
 
 def main() -> int:
-    """Run the store process."""
     boot.die_with_parent()
     invocation = boot.parse(
         process_config.CoordinatorConfig,

@@ -27,7 +27,7 @@ class StoreProcess:
     def __init__(
         self, *, config_path: pathlib.Path, host: str, port: int, clock: clocks.Clock, silent_s: float = SILENT_S
     ) -> None:
-        """Start nothing yet. silent_s: how long a child may say nothing before it is ended."""
+        """silent_s: how long a child may say nothing before it is ended."""
         self._config_path, self._host, self._port, self._clock = config_path, host, port, clock
         self._silent_s = silent_s
         self._process: asyncio.subprocess.Process | None = None
@@ -36,7 +36,6 @@ class StoreProcess:
 
     @property
     def pid(self) -> int | None:
-        """Return the child's process id."""
         return None if self._process is None else self._process.pid
 
     async def run(self) -> None:

@@ -53,7 +53,6 @@ class _Registry:
         self._stub = weights_pb2_grpc.WeightsStub(self._control)
 
     def close(self) -> None:
-        """Close the connections."""
         self._control.close()
 
 
@@ -91,7 +90,6 @@ class PlanningPuller(_Registry, abc.ABC):
         super().__init__(control_address=control_address, tls=tls, timeout_s=timeout_s)
 
     def plan(self, *, want: types.VersionId, have: int, with_layout: bool) -> types.VersionPlan:
-        """Ask the registry."""
         request = weights_pb2.ManifestRequest(session=self.session, want=want, have=max(have, 0), layout=with_layout)
         reply = translated(self._address, lambda: self._stub.Manifest(request, timeout=self._timeout_s))
         return codec.from_message(types.VersionPlan, reply)

@@ -91,12 +91,10 @@ def _read(file: io.BufferedIOBase, target: memoryview) -> int:
 
 
 def publisher(config: process_config.TrainerConfig, make: type[FilePublisher] = FilePublisher) -> FilePublisher:
-    """Return the trainer's end."""
     return make(folder=pathlib.Path(config.weights_dir), control_address=config.coordinator_address, tls=config.tls)
 
 
 def puller(config: process_config.RolloutConfig, make: type[FilePuller] = FilePuller) -> FilePuller:
-    """Return a rollout's end."""
     return make(folder=pathlib.Path(config.weights_dir), control_address=config.coordinator_address, tls=config.tls)
 
 

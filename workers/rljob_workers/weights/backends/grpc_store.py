@@ -41,7 +41,7 @@ class WeightPublisher(base.RegisteringPublisher):
         timeout_s: float = 120.0,
         watch: Callable[[float], stall.StallWatch] = stall.StallWatch,
     ) -> None:
-        """Open the control and the bulk channel. `timeout_s`: of control calls; `watch`: makes what ends idle ones."""
+        """`timeout_s`: of control calls; `watch`: makes what ends idle ones."""
         super().__init__(control_address=control_address, tls=tls, timeout_s=timeout_s)
         self._store, self._watch = store_address, watch
         self._bulk = channel.sync_channel(store_address, tls, own_connection=True)
@@ -75,7 +75,6 @@ class WeightPublisher(base.RegisteringPublisher):
         return reply
 
     def close(self) -> None:
-        """Close both channels."""
         super().close()
         self._bulk.close()
 
@@ -176,7 +175,6 @@ class WeightPuller(base.PlanningPuller):
                 raise channel.translate(error, f"weight source {address}") from error
 
     def close(self) -> None:
-        """Close all channels."""
         super().close()
         for opened in self._bulk.values():
             opened.close()
