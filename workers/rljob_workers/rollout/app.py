@@ -65,7 +65,6 @@ class _StopRequest:
         self.asked = asyncio.Event()
 
     def request(self) -> None:
-        """Ask."""
         self._loop.call_soon_threadsafe(self.asked.set)
 
 

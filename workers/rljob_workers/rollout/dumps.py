@@ -144,7 +144,6 @@ SAMPLED_GROUPS = 4
 
 
 def options_of(observability: ObservabilitySpec, folder: str) -> Options:
-    """Return what the manifest asks for."""
     return Options(
         folder=folder,
         groups_per_version=SAMPLED_GROUPS if observability.trajectory_dump == "sampled" else 0,

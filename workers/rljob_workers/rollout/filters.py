@@ -23,7 +23,6 @@ class Sources:
     """The data sources of training and the evaluation suites by name: a suite may have the name of a source."""
 
     def __init__(self, training: Iterable[DataSourceSpec] = (), suites: Iterable[DataSourceSpec] = ()) -> None:
-        """Keep them by name."""
         self._training = {source.name: source for source in training}
         self._suites = {suite.name: suite for suite in suites}
 
@@ -41,7 +40,6 @@ def too_long(record: types.PromptRecord, num_tokens: int, source: DataSourceSpec
 
 
 def too_long_message(record: types.PromptRecord, num_tokens: int, most: int) -> str:
-    """Return in words that a prompt is too long."""
     return (
         f"record '{record.prompt_id}' has {num_tokens} prompt tokens,"
         f" but maxPromptTokens of source '{record.source}' is {most}"

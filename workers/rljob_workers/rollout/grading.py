@@ -84,7 +84,6 @@ class MemberGrader:
         prompt_ids: tuple[int, ...] = (),
         completion_ids: tuple[int, ...] = (),
     ) -> types.Verdict:
-        """Grade the next completion of this attempt."""
         self.turns.append(len(self.turns))
         item = types.VerifyItem(
             sample_id=f"{self.sample_id}.{self.turns[-1]}",

@@ -45,7 +45,6 @@ class Readiness:
         self.alive: tuple[bool, str] = (True, "ok")
 
     def observe(self, observation: Observation) -> None:
-        """Draw the conclusions of one observation."""
         stuck_s = self._stuck_s(observation)
         self.alive = (stuck_s < STUCK_DEAD_S, "ok" if stuck_s < STUCK_DEAD_S else f"no token for {stuck_s:.0f} s")
         self.ready = self._judge(observation, stuck_s)
@@ -126,7 +125,6 @@ class Reporting:
         )
 
     def drained(self, seconds: float, result: DrainResult) -> None:
-        """Count a drain."""
         self._metrics.histogram("rljob_drain_seconds").observe(seconds, result=str(result))
 
     def _judge(self) -> None:

@@ -80,7 +80,6 @@ class RequestGate:
     """Passes requests to the engine while open. Starts closed."""
 
     def __init__(self, engine: base.Engine) -> None:
-        """Guard `engine`."""
         self._engine = engine
         self._open = asyncio.Event()
         self._idle = asyncio.Event()

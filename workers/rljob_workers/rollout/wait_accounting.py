@@ -58,7 +58,6 @@ class SlotWaits:
 
     @property
     def is_paused(self) -> bool:
-        """Return whether generation is paused."""
         return self._paused
 
     @property
@@ -126,15 +125,12 @@ class Slot:
         self.state: WaitReason | None = WaitReason.WEIGHTS
 
     def works(self) -> None:
-        """The group generates."""
         self._owner._set(self, None)
 
     def waits(self, reason: WaitReason) -> None:
-        """The group waits."""
         self._owner._set(self, reason)
 
     def close(self) -> None:
-        """The group is gone."""
         self._owner._close(self)
 
 

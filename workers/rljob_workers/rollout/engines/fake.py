@@ -50,7 +50,6 @@ class FakeEngine:
         self._generated = self._prompted = self._loaded = 0
 
     async def start(self) -> None:
-        """Load nothing."""
         await self._call("start")
         self._alive = self._whole = True
 
@@ -92,15 +91,12 @@ class FakeEngine:
         )
 
     def num_running(self) -> int:
-        """Return how many requests are inside."""
         return len(self._running)
 
     def num_generated(self) -> int:
-        """Return tokens sampled so far."""
         return self._generated
 
     def num_prompt_tokens(self) -> int:
-        """Return prompt tokens of finished requests."""
         return self._prompted
 
     def alive(self) -> bool:
@@ -108,13 +104,11 @@ class FakeEngine:
         return self._alive
 
     def die(self) -> None:
-        """Be a process that was killed."""
         self.events.append("died")
         self._alive = False
         self._abort()
 
     async def pause(self, *, clear_cache: bool) -> None:
-        """Freeze."""
         await self._call("pause", "and clear" if clear_cache else "")
         self._going.clear()
 
@@ -134,26 +128,21 @@ class FakeEngine:
             self._loaded += 1
 
     def loaded_bytes(self) -> int:
-        """Return the parts loaded so far."""
         return self._loaded
 
     async def verify(self) -> None:
-        """Be whole."""
         await self._call("verify")
         self._whole = True
 
     async def commit(self, version: types.VersionId) -> None:
-        """Take the label."""
         await self._call("commit", str(version))
         assert self._whole, "labelled mixed weights"
         self._label = version
 
     async def repair(self) -> None:
-        """Make another load possible."""
         await self._call("repair")
 
     async def abort_all(self) -> None:
-        """Interrupt what runs."""
         await self._call("abort_all")
         self._interrupted |= set(self._running)
         self._abort()
@@ -167,7 +156,6 @@ class FakeEngine:
         self._going.set()
 
     async def close(self) -> None:
-        """End."""
         await self._call("close")
 
     async def _call(self, name: str, detail: str = "") -> None:

@@ -183,7 +183,6 @@ class TextAgent:
         self._context: tuple[int, ...] = ()
 
     async def areset(self) -> None:
-        """Forget the conversation."""
         self._context = ()
 
     async def aact(self, agent_input: protocols.AgentInput[Observation]) -> protocols.AgentOutput[str]:
@@ -235,11 +234,9 @@ class GymAdapter(Generic[ObsT, ActionT]):
     async def reset(
         self, *, seed: int | None = None, options: Mapping[str, object] | None = None
     ) -> tuple[ObsT, Mapping[str, object]]:
-        """Start."""
         return await asyncio.to_thread(lambda: self._inner.reset(seed=seed, options=dict(options or {})))
 
     async def step(self, action: ActionT) -> tuple[ObsT | None, float, bool, bool, Mapping[str, object]]:
-        """Step."""
         return await asyncio.to_thread(self._inner.step, action)
 
     async def aclose(self) -> None:
@@ -250,6 +247,5 @@ class GymAdapter(Generic[ObsT, ActionT]):
 
 
 def as_async(candidate: object) -> protocols.Environment[ObsT, ActionT]:
-    """Return a synchronous environment as an async one."""
     environment: protocols.Environment[ObsT, ActionT] = GymAdapter(candidate)  # type: ignore[arg-type]  # checked by forms
     return environment

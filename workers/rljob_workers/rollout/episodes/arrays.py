@@ -18,8 +18,7 @@ Arrays = dict[str, list[object]]
 
 @runtime_checkable
 class _Array(Protocol):
-    def tolist(self) -> list[object]:
-        """Return nested lists."""
+    def tolist(self) -> list[object]: ...
 
 
 def rows_of(arrays: Mapping[str, object]) -> tuple[types.Trajectory, ...]:

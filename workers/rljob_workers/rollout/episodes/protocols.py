@@ -27,7 +27,6 @@ class Task:
 
     @property
     def query_id(self) -> str:
-        """Return the record's id."""
         return self.record.prompt_id
 
 

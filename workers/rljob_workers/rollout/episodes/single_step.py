@@ -80,7 +80,6 @@ class SingleStepAgent:
         """There is nothing to forget."""
 
     async def aact(self, agent_input: protocols.AgentInput[Question]) -> protocols.AgentOutput[Answer]:
-        """Generate once."""
         question = agent_input.obs
         answer = await self._asker.ask(
             agent_input.llm_client,
@@ -169,7 +168,6 @@ def bare_id(query_id: str) -> str:
 def make_collector(
     config: SingleStepConfig, *, tokens: protocols.Tokens, template: str, max_model_len: int
 ) -> agent.AgentCollector[Question, Answer]:
-    """Return the collector of this workflow."""
     return agent.AgentCollector(
         make_agent=lambda: SingleStepAgent(tokens=tokens, template=template),
         make_environment=lambda grader: MathCodeEnvironment(grader=grader, config=config),

@@ -49,7 +49,6 @@ class ChatCompletions:
     """POST /v1/chat/completions."""
 
     def read(self, body: object, sampling: types.Sampling) -> Call:
-        """Return the call. Raises BadCallError."""
         given = _checked(body, _CHAT, sampling)
         return Call(
             messages=requests.chat_messages(given.get("messages")),
@@ -60,7 +59,6 @@ class ChatCompletions:
         )
 
     def answer(self, call: Call, done: interactions.Interaction, *, created: int) -> Json:
-        """Return a chat.completion."""
         choice = {"index": 0, "message": _chat_message(done), "finish_reason": _ending(done)}
         return {**_chat_head(call, done, "chat.completion", created), "choices": [choice], "usage": _usage(done)}
 
@@ -81,7 +79,6 @@ class Responses:
     """POST /v1/responses."""
 
     def read(self, body: object, sampling: types.Sampling) -> Call:
-        """Return the call. Raises BadCallError."""
         given = _checked(body, _RESPONSES, sampling)
         messages = requests.response_messages(given.get("input"))
         instructions = given.get("instructions")
@@ -96,7 +93,6 @@ class Responses:
         )
 
     def answer(self, call: Call, done: interactions.Interaction, *, created: int) -> Json:
-        """Return a response object."""
         cut = _ending(done) == "length"
         usage = _usage(done)
         return {

@@ -49,7 +49,6 @@ class Interaction:
 
     @property
     def conversation(self) -> tuple[Message, ...]:
-        """Return the messages and the answer."""
         return self.messages if self.output is None else (*self.messages, self.output)
 
 
@@ -57,7 +56,6 @@ class Interactions:
     """The calls of one episode, in order of creation."""
 
     def __init__(self) -> None:
-        """None yet."""
         self._all: list[Interaction] = []
         self._num_begun = 0
         self.num_rewritten = 0

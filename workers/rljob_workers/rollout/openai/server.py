@@ -67,7 +67,6 @@ class Proxy:
                 call.cancel()
 
     async def close(self) -> None:
-        """Stop listening."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None

@@ -101,7 +101,6 @@ class WeightReceiver:
 
     @property
     def state(self) -> enums.ReceiverState:
-        """Return the state of the machine."""
         return self._state
 
     @property

@@ -65,7 +65,7 @@ class VllmEngine:
     """One AsyncLLM. Methods are for one event loop; construction and shutdown run on the keeper thread."""
 
     def __init__(self, settings: base.Settings) -> None:
-        """Keep the settings; nothing starts before `start`."""
+        """Nothing starts before `start`."""
         self._settings = settings
         self._keeper = concurrent.futures.ThreadPoolExecutor(1, "engine-keeper")
         self._llm: AsyncLLM | None = None
@@ -118,7 +118,6 @@ class VllmEngine:
         return result
 
     def num_running(self) -> int:
-        """Return how many requests are inside."""
         return len(self._running)
 
     def num_generated(self) -> int:
@@ -129,11 +128,9 @@ class VllmEngine:
         return self._finished_tokens + sum(s.detokenizer.num_output_tokens() for s in states if s.detokenizer)
 
     def num_prompt_tokens(self) -> int:
-        """Return prompt tokens of finished requests."""
         return self._prompt_tokens
 
     def alive(self) -> bool:
-        """Return False once the engine process has died."""
         return self._llm is not None and not self._llm.errored
 
     async def pause(self, *, clear_cache: bool) -> None:
@@ -141,11 +138,9 @@ class VllmEngine:
         await self._ask(self._engine().engine_core.pause_scheduler_async(mode="keep", clear_cache=clear_cache))
 
     async def resume(self) -> None:
-        """Continue."""
         await self._ask(self._engine().resume_generation())
 
     async def load(self, layout: types.Layout) -> None:
-        """Load every tensor of the mapped image."""
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
 
         info = {
@@ -158,7 +153,6 @@ class VllmEngine:
         await self._ask(self._engine().update_weights(WeightTransferUpdateRequest(update_info=info)))
 
     def loaded_bytes(self) -> int:
-        """Return how far the last load has come in the image."""
         return self._settings.loaded_bytes()
 
     async def verify(self) -> None:
@@ -179,7 +173,6 @@ class VllmEngine:
         await self._ask(self._engine().abort(list(self._running)))
 
     async def restart(self) -> None:
-        """Replace the engine process."""
         await self.close_engine()
         await self.start()
 

@@ -12,7 +12,6 @@ class _EngineCollector:
     """Yields what the engine registered; names nothing up front, because nothing is registered twice."""
 
     def collect(self) -> Iterable[Metric]:
-        """Return the engine's families as they are now."""
         return [family for family in prometheus_client.REGISTRY.collect() if family.name.startswith(PREFIX)]
 
     def describe(self) -> Iterable[Metric]:
@@ -21,5 +20,4 @@ class _EngineCollector:
 
 
 def expose(registry: prometheus_client.CollectorRegistry) -> None:
-    """Add the engine's families to `registry`."""
     registry.register(_EngineCollector())

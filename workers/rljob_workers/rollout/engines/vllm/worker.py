@@ -206,7 +206,6 @@ class ImageWeightEngine(WeightTransferEngine[ImageInitInfo, ImageUpdateInfo]):
         return len(broken)
 
     def shutdown(self) -> None:
-        """Let go of the image."""
         self._image = None
         if self._progress >= 0:
             os.close(self._progress)
