@@ -37,7 +37,7 @@ class Critic:
     """Steps the value model alongside the policy: same minibatches and epochs, own AdamW and update count."""
 
     def __init__(self, engine: ValueEngine, spec: JobSpec, count: schedule.UpdateCount) -> None:
-        """`config` must have a critic."""
+        """`spec` must have a critic."""
         settings = spec.algorithm.critic
         assert settings is not None, "a critic needs its settings"
         self._engine, self._spec, self._settings, self.count = engine, spec, settings, count

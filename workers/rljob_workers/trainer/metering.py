@@ -47,7 +47,7 @@ class Meter:
     """Exports steps; only rank 0 has one."""
 
     def __init__(self, metrics: metrics_module.Metrics, clock: clocks.Clock) -> None:
-        """Keep the registry, which counts a wait that continues whenever it is read."""
+        """A wait that continues is counted whenever `metrics` is read."""
         self._metrics = metrics
         self._waits = Waits(metrics.counter("rljob_trainer_wait_seconds_total"), clock)
         metrics.before_exposition(self._waits.settle)
@@ -93,12 +93,10 @@ class Meter:
         return self._waits.waiting(reason)
 
     def checkpointed(self, seconds: float, now: float) -> None:
-        """Count a checkpoint."""
         self._metrics.histogram("rljob_checkpoint_seconds").observe(seconds)
         self._metrics.gauge("rljob_checkpoint_last_success_timestamp_seconds").set(now)
 
     def checkpoint_failed(self) -> None:
-        """Count a checkpoint that could not be written."""
         self._metrics.counter("rljob_checkpoint_failures_total").inc()
 
 
@@ -110,7 +108,6 @@ class Waits:
     """
 
     def __init__(self, counter: metrics_module.Counter, clock: clocks.Clock) -> None:
-        """Start without a wait."""
         self._counter, self._clock = counter, clock
         self._lock = threading.Lock()
         self._reason, self._since = "", 0.0

@@ -31,7 +31,6 @@ def place_from_environment() -> Place:
 
 
 def main() -> int:
-    """Run a rank and return its exit code."""
     # torchrun starts ranks in sessions of their own: nothing else would end them with the launcher.
     boot.die_with_parent()
     invocation = boot.parse(

@@ -101,7 +101,6 @@ class Tally:
     """Sums [len(Sum)] and maxima [len(Peak)], float64, on one device."""
 
     def __init__(self, device: torch.device) -> None:
-        """Start at zero."""
         self.sums = torch.zeros(len(Sum), dtype=torch.float64, device=device)
         self.peaks = torch.zeros(len(Peak), dtype=torch.float64, device=device)
 

@@ -70,11 +70,9 @@ class _Trained:
         return schedule.StepOutcome(grad_norm=norm, applied=math.isfinite(norm))
 
     def total(self, values: Sequence[float]) -> list[float]:
-        """Sum each value over ranks."""
         return self._reduce(values, dist.ReduceOp.SUM)
 
     def largest(self, values: Sequence[float]) -> list[float]:
-        """Take the largest of each value over ranks."""
         return self._reduce(values, dist.ReduceOp.MAX)
 
     def _reduce(self, values: Sequence[float], how: Any) -> list[float]:
@@ -84,7 +82,6 @@ class _Trained:
         return [float(value) for value in reduced.tolist()]
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         if self.world_size > 1:
             dist.barrier()
 
@@ -138,7 +135,6 @@ class Engine(_Trained):
 
     @property
     def model(self) -> policy.Facts:
-        """Return what a self-test needs to know of the model."""
         return self._policy.facts
 
     def check_files(self, layout: types.Layout) -> None:

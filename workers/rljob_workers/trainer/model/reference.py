@@ -33,14 +33,12 @@ class Reference:
         return scored
 
     def score_plainly(self, row: selftest.Row) -> torch.Tensor:
-        """Return logprobs [N] of one row as the model computes it by itself."""
         with self._policy.plain(), torch.no_grad():
             logprobs: torch.Tensor = self._policy(row.tokens, row.position_ids, None, row.predictors, row.targets)[0]
         return logprobs
 
     @property
     def model(self) -> policy.Facts:
-        """Return what a self-test needs to know of the model."""
         return self._policy.facts
 
 

@@ -129,7 +129,6 @@ class RankCheckpoints:
         )
 
     def uri(self, step: int) -> str:
-        """Return the file URI of a checkpoint."""
         return self._store.path(step).absolute().as_uri()
 
     def export(self) -> None:
@@ -139,7 +138,6 @@ class RankCheckpoints:
         self._engine.barrier()
 
     def prune(self) -> None:
-        """Keep the newest and every so many."""
         if self._engine.rank == 0:
             self._store.prune(
                 keep_last=self._config.spec.checkpoint.keep_last,
