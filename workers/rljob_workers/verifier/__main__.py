@@ -11,7 +11,6 @@ from rljob_workers.runtime import boot
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the verifier; return its exit code."""
     invocation = boot.parse(
         process_config.VerifierConfig, program="rljob-verifier", about="Grades completions in isolation.", argv=argv
     )

@@ -54,7 +54,6 @@ class Calibration:
         return self._factor
 
     async def measure(self) -> None:
-        """Measure now."""
         self._last_s = self._clock.monotonic()
         try:
             measured_s = await self._measure()

@@ -90,7 +90,6 @@ class Watch:
         self._count = 0
 
     def __call__(self, program: sandbox.Program, *, stdin: bytes, limits: sandbox.Limits) -> sandbox.Run:
-        """Run a program and count it."""
         self.count()
         return self._run(program, stdin=stdin, limits=limits)
 

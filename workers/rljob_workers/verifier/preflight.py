@@ -247,7 +247,6 @@ def missing(layers: Sequence[Layer], required: Sequence[str]) -> list[str]:
 
 
 def report(layers: Sequence[Layer], required: Sequence[str]) -> str:
-    """Return the report as one line of JSON."""
     layers_that_hold = {
         layer.name: {"holds": layer.holds, "detail": layer.detail[:120], "required": layer.name in required}
         for layer in layers

@@ -30,13 +30,11 @@ class WrongCanaryError(Exception):
     """Instead of a grade: a program of known outcome came out otherwise, and the answer was not looked at."""
 
     def __init__(self, name: str) -> None:
-        """Name the canary."""
         super().__init__(f"canary {name} had an unexpected outcome")
         self.name = name
 
 
 def grade_to(grade: base.Grade, then: Then = Then.SERVE) -> dict[str, object]:
-    """Return the frame of a grade."""
     return {
         "then": then.value,
         "score": grade.score,

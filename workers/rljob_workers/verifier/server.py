@@ -15,7 +15,6 @@ class VerifierService(verify_pb2_grpc.VerifierServicer):
     """One verdict per item, in order. Errors of the tree become statuses in the server's interceptor."""
 
     def __init__(self, graded: grading.Grading) -> None:
-        """Serve that grading."""
         self._grading = graded
 
     # Any: message types belong to the codec, and grpc's own are generic in its stubs but not at run time.

@@ -85,7 +85,6 @@ class Runner:
         return procfs.children(os.getpid()).difference(*own)
 
     def close(self) -> None:
-        """End the interpreters."""
         for interpreter in self._interpreters.values():
             interpreter.close()
 
@@ -108,7 +107,6 @@ class Hello:
 
     @classmethod
     def parse(cls, payload: Mapping[str, object]) -> "Hello":
-        """Return the hello of a frame."""
         rewards, memory_bytes = payload["rewards"], payload["memory_bytes"]
         isolation, scratch = payload["isolation"], payload["scratch"]
         assert isinstance(rewards, list)
@@ -119,7 +117,6 @@ class Hello:
         return cls(rewards=configs, memory_bytes=memory_bytes, isolation=isolation, scratch=scratch)
 
     def payload(self) -> dict[str, object]:
-        """Return the frame of a hello."""
         return {
             "rewards": [reward.model_dump(mode="json") for reward in self.rewards],
             "memory_bytes": self.memory_bytes,

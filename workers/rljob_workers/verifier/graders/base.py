@@ -98,7 +98,6 @@ class SingleTimeLimit:
     """Base of a grader whose time limits are those of the whole answer."""
 
     def num_time_limits(self, columns: Mapping[str, object]) -> int:  # noqa: ARG002  # the Protocol's signature
-        """Return 1."""
         return 1
 
 

@@ -164,7 +164,6 @@ class CountGrader(base.SingleTimeLimit):
         return replace(wrong, score=self._format_score)
 
     def grade(self, answer: base.Answer) -> base.Grade:
-        """Decide."""
         return self.quick(answer)
 
     def _extract(self, text: str) -> str | None:

@@ -42,7 +42,6 @@ class ExactGrader(base.SingleTimeLimit):
         return base.failed(enums.VerdictReason.WRONG, extracted=extracted, formatted=True)
 
     def grade(self, answer: base.Answer) -> base.Grade:
-        """Decide."""
         return self.quick(answer)
 
     def _extract(self, completion: str) -> str:

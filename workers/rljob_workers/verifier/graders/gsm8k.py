@@ -41,7 +41,6 @@ class Gsm8kVerifyGrader(base.SingleTimeLimit):
         gold.gold_texts(columns)
 
     def warm(self) -> None:
-        """Import math-verify."""
         self._library = _Library(self._options.precision)
 
     def quick(self, answer: base.Answer) -> base.Grade | None:
@@ -53,7 +52,6 @@ class Gsm8kVerifyGrader(base.SingleTimeLimit):
         return base.failed(enums.VerdictReason.PARSE_ERROR, detail=refusal) if refusal else None
 
     def grade(self, answer: base.Answer) -> base.Grade:
-        """Decide."""
         refused = self.quick(answer)
         if refused is not None:
             return refused

@@ -74,7 +74,6 @@ class GymGrader(base.SingleTimeLimit):
         return None if text else base.failed(enums.VerdictReason.NO_ANSWER, formatted=formatted)
 
     def grade(self, answer: base.Answer) -> base.Grade:
-        """Return the dataset's score."""
         decided = self.quick(answer)
         if decided is not None:
             return decided

@@ -226,7 +226,6 @@ class _Watch:
         self.output, self.errors, self.reply = bytearray(), bytearray(), bytearray()
 
     def close(self) -> None:
-        """Close what the program asks."""
         if self._gate is not None:
             self._gate.close()
 

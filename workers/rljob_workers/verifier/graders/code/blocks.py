@@ -66,7 +66,6 @@ class _End:
 
 
 def blocks(completion: str) -> list[Block]:
-    """Return the blocks in order."""
     result: list[Block] = []
     opened: _Opening | None = None
     lines: list[str] = []

@@ -27,7 +27,6 @@ class Tests:
         return [with_integer_keys(values[0]), *values[1:]]
 
     def expected(self, index: int) -> object:
-        """Return what a call must return."""
         return json.loads(self.outputs[index])
 
     def wraps_results(self) -> bool:

@@ -56,7 +56,6 @@ def letters(node: Node) -> set[str]:
 
 
 def children(node: Node) -> Sequence[Node]:
-    """Return the nodes below a node."""
     kind = node[0]
     if kind in ("num", "sym", "const"):
         return ()

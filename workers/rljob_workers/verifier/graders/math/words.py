@@ -8,7 +8,6 @@ from fractions import Fraction
 
 
 def word_set(text: str) -> frozenset[str]:
-    """Return the words of a text."""
     return frozenset(text.split())
 
 

@@ -133,7 +133,6 @@ def reseed() -> None:
 
 
 def address_space_bytes() -> int:
-    """Return what this process has mapped."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")
 
@@ -153,7 +152,6 @@ class Packages:
     """Finds packages by name, and nothing that lies alongside them."""
 
     def __init__(self, files: "dict[str, str]") -> None:
-        """Take the file that each begins with."""
         self._files = files
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> "ModuleSpec | None":  # noqa: ARG002
@@ -170,7 +168,6 @@ class Reply:
         self._descriptor, self._nonce = descriptor, nonce
 
     def send(self, status: str, value: object = None) -> None:
-        """Write one record."""
         record = json.dumps({"nonce": self._nonce, "status": status, "value": value}, allow_nan=False)
         data = memoryview(record.encode() + b"\n")
         while data:

@@ -55,7 +55,6 @@ class WorkerLostError(Exception):
     """The worker died, or broke the protocol, which is the same to us. `signal` is what ended it, 0 if unknown."""
 
     def __init__(self, message: str, *, signal: int = 0) -> None:
-        """Say how."""
         super().__init__(message)
         self.signal = signal
 
@@ -131,7 +130,6 @@ class ProcessWorker:
         return code is not None and -code not in _SENT_BY_OTHERS
 
     def cpu_s(self) -> float:
-        """Return its CPU seconds; the last known value once it is gone."""
         with contextlib.suppress(OSError):
             self._cpu_s = procfs.cpu_s(self.pid)
         return self._cpu_s
@@ -252,7 +250,6 @@ def _folder_below(scratch: pathlib.Path) -> pathlib.Path:
 
 
 def _remove(folder: pathlib.Path) -> None:
-    """Remove a worker's folder, if it is still there."""
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:

@@ -28,8 +28,7 @@ _OPTIONS = (
 class Channel(Protocol):
     """The way back."""
 
-    def send(self, status: str, value: object = None) -> None:
-        """Write one record."""
+    def send(self, status: str, value: object = None) -> None: ...
 
 
 def run(request: "dict[str, object]", reply: Channel) -> None:
@@ -85,6 +84,5 @@ class Reports:
             self._marred.add(report.nodeid)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Report on one test."""
         passed = self._clean.get(nodeid, set()) == _PHASES and nodeid in self._returned and nodeid not in self._marred
         self._reply.send("test", [self._indexes[nodeid], "passed" if passed else "failed"])

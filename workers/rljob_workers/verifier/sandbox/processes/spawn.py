@@ -70,20 +70,18 @@ class Start(Protocol):
     """
 
     def __call__(self, request_fd: int, reply_fd: int) -> Started:
-        """Return it. Raises CannotRunError."""
+        """Raises CannotRunError."""
 
 
 class Pipe:
     """Both ends as objects, so that closing one twice cannot close another's descriptor."""
 
     def __init__(self) -> None:
-        """Open it."""
         reader, writer = os.pipe()
         self.reader: IO[bytes] = os.fdopen(reader, "rb", buffering=0)
         self.writer: IO[bytes] = os.fdopen(writer, "wb", buffering=0)
 
     def __enter__(self) -> "Pipe":
-        """Return it."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -107,7 +105,6 @@ class Fresh:
 
     @property
     def returncode(self) -> int | None:
-        """Return how it ended."""
         return self._process.returncode
 
     @property
@@ -116,11 +113,9 @@ class Fresh:
         return 0.0
 
     def poll(self) -> int | None:
-        """Look whether it has ended."""
         return self._process.poll()
 
     def wait(self, timeout_s: float) -> bool:
-        """Return whether it ended within the time."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
         return self._process.returncode is not None
@@ -130,7 +125,6 @@ class Fresh:
         return self._ended
 
     def close(self) -> None:
-        """Close the streams and the pidfd."""
         os.close(self._ended)
         for stream in (self.stdin, self.stdout, self.stderr):
             stream.close()

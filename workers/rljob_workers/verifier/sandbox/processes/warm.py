@@ -128,12 +128,10 @@ class Forked:
         self.cpu_s, self.lost = 0.0, False
 
     def poll(self) -> int | None:
-        """Look whether it has ended."""
         self.wait(0)
         return self.returncode
 
     def wait(self, timeout_s: float) -> bool:
-        """Return whether it ended within the time."""
         if self.returncode is not None or not _is_readable(self._control, timeout_s):
             return self.returncode is not None
         try:
@@ -148,7 +146,6 @@ class Forked:
         return self._control.fileno()
 
     def close(self) -> None:
-        """Close the streams."""
         for stream in (self.stdin, self.stdout, self.stderr):
             stream.close()
 

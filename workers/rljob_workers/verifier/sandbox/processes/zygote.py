@@ -36,7 +36,7 @@ class Ending:
         atexit.register(self)
 
     def __enter__(self) -> None:
-        """Begin to look."""
+        pass
 
     def __exit__(self, kind: "type[BaseException] | None", error: "BaseException | None", _: object) -> None:
         """Note the exit code that the interpreter will give it."""

@@ -18,17 +18,15 @@ class ForeignMemory:
     """A thread's. Hazard: the number may be another's by now; ask whether the request is valid after this was made."""
 
     def __init__(self, task: int) -> None:
-        """Open it. Raises OSError."""
+        """Raises OSError."""
         self._descriptor = os.open(f"/proc/{task}/mem", os.O_RDWR | os.O_CLOEXEC)
 
     def __enter__(self) -> "ForeignMemory":
-        """Return it."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close it."""
         os.close(self._descriptor)
 
     def text(self, address: int) -> bytes:

@@ -56,7 +56,6 @@ class Gate:
         self._held: Request | None = None
 
     def fileno(self) -> int:
-        """Return the descriptor of the requests."""
         return self._requests.fileno()
 
     def is_waiting(self) -> bool:
@@ -102,5 +101,4 @@ class Gate:
             self._requests.returned(request, outcome.value)
 
     def close(self) -> None:
-        """Reject all pending and future requests."""
         self._requests.close()
