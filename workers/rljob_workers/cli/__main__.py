@@ -9,7 +9,6 @@ from rljob_workers.cli.app import app
 
 
 def main() -> None:
-    """Run the command line and exit."""
     # Read when grpc is imported: its own notes about lost connections would mix with ours.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # kubectl starts a plug-in under its own name.

@@ -29,7 +29,6 @@ class Job:
     raw_status: kubectl.Object
 
     def condition(self, kind: str) -> Condition | None:
-        """Return a condition by type."""
         return next((condition for condition in self.status.conditions if condition.type == kind), None)
 
     def holds(self, kind: str) -> bool:
@@ -106,7 +105,6 @@ def pods(client: kubectl.Kubectl, job: str) -> list[Pod]:
 
 
 def pod_of(body: kubectl.Object) -> Pod:
-    """Return what matters of a pod."""
     status, metadata = body.get("status") or {}, body["metadata"]
     containers = status.get("containerStatuses") or ()
     ready = any(
@@ -147,7 +145,6 @@ def events(client: kubectl.Kubectl, job: str, count: int) -> list[log_lines.Line
 
 
 def event_of(body: kubectl.Object) -> log_lines.Line:
-    """Return an event as a line."""
     series = body.get("series") or {}
     times = (series.get("lastObservedTime"), body.get("lastTimestamp"), body.get("eventTime"))
     at = next((time for time in times if time), body["metadata"].get("creationTimestamp"))

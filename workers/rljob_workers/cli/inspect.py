@@ -176,7 +176,6 @@ def why(job: str, *, run_dir: pathlib.Path | None, as_json: bool, num_events: in
 
 
 def show(explanation: why_text.Account, *, as_json: bool, now: float) -> None:
-    """Print an account."""
     print(
         json.dumps(why_text.as_json(explanation), indent=1) if as_json else "\n".join(why_text.lines(explanation, now))
     )

@@ -50,7 +50,6 @@ class LineFilter:
     since: float = -math.inf
 
     def matches(self, line: log_lines.Line) -> bool:
-        """Return whether a line is wanted."""
         if line.at < self.since or _severity(line.fields.get("level")) < _severity(self.level):
             return False
         if self.groups and line.fields.get("group") not in self.groups:
@@ -185,6 +184,5 @@ def filter_of(options: Options, directory: layout.RunDir | None) -> LineFilter:
 
 
 def show(lines: Iterable[log_lines.Line], *, as_json: bool) -> None:
-    """Print lines, one JSON object each or as text."""
     for line in lines:
         print(json.dumps(line_as_json(line)) if as_json else "\n".join(line_as_text(line)), flush=True)

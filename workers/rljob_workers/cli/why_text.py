@@ -65,7 +65,6 @@ def as_json(account: Account) -> dict[str, object]:
 
 
 def lines(account: Account, now: float) -> Iterator[str]:
-    """Yield the lines of the account."""
     yield terminal.line(f"{account.job}: {account.headline}{_idle(account)}")
     if account.down:
         yield "not running"

@@ -70,7 +70,6 @@ class Manifest:
 
     @property
     def folder(self) -> pathlib.Path:
-        """Return the manifest's folder."""
         return self.path.absolute().parent
 
     @property

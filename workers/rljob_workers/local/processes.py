@@ -105,10 +105,8 @@ class PeakMemory:
         return bool(grown)
 
     def observe(self, role_bytes: Mapping[str, int]) -> None:
-        """Take one measurement of all roles into account."""
         self.merge({**role_bytes, TOTAL: sum(role_bytes.values())})
 
     def merge(self, peaks: Mapping[str, int]) -> None:
-        """Raise the peaks to those given."""
         for role, size in peaks.items():
             self._peaks[role] = max(size, self._peaks.get(role, 0))

@@ -200,7 +200,6 @@ class RunRecord:
     numbers: summary.Summary
 
     def page(self, job: str) -> str:
-        """Return the report as HTML."""
         return render(job=job, run=self.run, numbers=self.numbers, entries=self.entries)
 
 

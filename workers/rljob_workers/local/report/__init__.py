@@ -7,7 +7,6 @@ from rljob_workers.local.rundir import history, journal
 
 
 def render(*, job: str, run: history.Run, numbers: summary.Summary, entries: Sequence[journal.Entry]) -> str:
-    """Return the page as HTML."""
     # Imported here: the plotting library costs a second that only a report should pay.
     from rljob_workers.local.report import page
 

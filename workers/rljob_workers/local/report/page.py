@@ -31,7 +31,6 @@ class Section:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to show yet."""
         return not (self.text or self.notes or self.rows or self.images)
 
 

@@ -108,7 +108,6 @@ def summarize(run: history.Run, *, wall_s: float, peak_rss_bytes: Mapping[str, i
 
 
 def staleness(steps: Sequence[history.Step]) -> StalenessPart:
-    """Return the age of what was consumed."""
     histogram: dict[int, int] = {}
     for step in steps:
         for age, count in step.staleness.items():

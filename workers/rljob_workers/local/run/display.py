@@ -30,21 +30,18 @@ class Frame:
 class Display(Protocol):
     """Where a run is shown."""
 
-    def show(self, frame: Frame) -> None:
-        """Take a new frame."""
+    def show(self, frame: Frame) -> None: ...
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
 
-    def close(self) -> None:
-        """Stop showing."""
+    def close(self) -> None: ...
 
 
 class PlainDisplay:
     """One line per step, one per change of phase, and a sign of life in between."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Write to `stream`."""
         self._stream = stream
         self._phase, self._spoken_at = "", -_SILENT_S
         # The step at which this segment began, then the last one reported.
@@ -95,7 +92,6 @@ class LiveDisplay:
     """A few lines at the bottom of the terminal that are redrawn; what is said scrolls above them."""
 
     def __init__(self, title: str) -> None:
-        """Begin the live region."""
         # Imported here: plain runs and `--help` need no terminal library.
         from rich.console import Console
         from rich.live import Live
@@ -106,7 +102,6 @@ class LiveDisplay:
         self._live.start()
 
     def show(self, frame: Frame) -> None:
-        """Redraw."""
         from rich.text import Text
 
         self._live.update(Text("\n".join(live_lines(self._title, frame))))
@@ -116,12 +111,10 @@ class LiveDisplay:
         self._console.print(text, markup=False)
 
     def close(self) -> None:
-        """End the live region."""
         self._live.stop()
 
 
 def live_lines(title: str, frame: Frame) -> list[str]:
-    """Return the lines of the live view."""
     lines = [f"{title}  {progress.duration(frame.elapsed_s)}"]
     if frame.status is not None and (frame.status.step > 0 or frame.status.reward_mean is not None):
         lines.append(progress.progress_line(frame.status, rollouts_wanted=frame.rollouts_wanted))

@@ -64,14 +64,13 @@ class Poller:
     """Asks once a `period_s` on a thread; an unanswered call leaves the last answer as it is."""
 
     def __init__(self, client: status.StatusClient, *, period_s: float = 0.5) -> None:
-        """Keep the client, which `close` closes; `start` begins."""
+        """`close` closes the client."""
         self._client, self._period_s = client, period_s
         self._latest: types.RunStatus | None = None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="status", daemon=True)
 
     def start(self) -> None:
-        """Begin asking."""
         self._thread.start()
 
     def latest(self) -> types.RunStatus | None:
@@ -79,7 +78,6 @@ class Poller:
         return self._latest
 
     def close(self) -> None:
-        """Stop asking."""
         self._end.set()
         if self._thread.is_alive():
             self._thread.join()

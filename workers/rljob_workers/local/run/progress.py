@@ -55,7 +55,6 @@ def reward(mean: float | None, delta: float | None) -> str:
 
 
 def ready_rollouts(status: types.RunStatus) -> int:
-    """Return how many rollouts are ready."""
     return sum(pod.role == enums.Role.ROLLOUT and pod.ready for pod in status.pods)
 
 

@@ -57,11 +57,9 @@ class Interrupts:
     """Counts requests to stop; a signal handler only calls `request`."""
 
     def __init__(self) -> None:
-        """None yet."""
         self.count = 0
 
     def request(self) -> None:
-        """Ask once more."""
         self.count += 1
 
 
@@ -84,8 +82,8 @@ class Runner:
         clock: clocks.Clock,
         pause: Callable[[], None],
     ) -> None:
-        """Keep the collaborators. `pause` waits between two ticks. Without a trainer among the processes the run is an
-        evaluation alone: it is over when the coordinator says so.
+        """`pause` waits between two ticks. Without a trainer among the processes the run is an evaluation alone: it is
+        over when the coordinator says so.
         """
         self._processes, self._supervisor, self._source, self._display = processes, supervisor, source, shown
         self._directory, self._journal, self._interrupts = directory, log, interrupts
@@ -145,7 +143,6 @@ class Runner:
         return (enums.Role.COORDINATOR,) if self._supervisor.running(enums.Role.TRAINER) else ()
 
     def _judge(self, status: types.RunStatus | None, reached: supervise.Progress) -> None:
-        """Decide whether the run ends now, and how."""
         if self._interrupts.count > 0:
             self._end(Ending.STOPPED, "stopping: waiting for a checkpoint; press Ctrl-C again to stop immediately")
         elif self._trainer_done and reached.finished:

@@ -54,7 +54,6 @@ class Shutdown:
 
     @property
     def finished(self) -> bool:
-        """Return whether no process is left."""
         return self._stage == len(ORDER)
 
     @property

@@ -101,13 +101,12 @@ class Supervisor:
         clock: clocks.Clock,
         sweep: Callable[[Collection[int]], None],
     ) -> None:
-        """Keep the collaborators; nothing is started. `sweep` gets the live guards when a process has ended."""
+        """Nothing is started. `sweep` gets the live guards when a process has ended."""
         self._spawn, self._policy, self._clock, self._sweep = spawn, policy, clock, sweep
         self._slots: dict[str, _Slot] = {}
         self.restarts = 0
 
     def start(self, name: str, role: enums.Role, progress: Progress) -> None:
-        """Start a process for the first time."""
         self._slots[name] = _Slot(role=role)
         self._launch(name, progress)
 
@@ -149,7 +148,6 @@ class Supervisor:
         return roots
 
     def kill_all(self) -> None:
-        """End every tree at once."""
         for process in self.running().values():
             process.kill()
 

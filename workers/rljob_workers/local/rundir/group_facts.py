@@ -42,7 +42,7 @@ class Ledger:
     """Answers about groups of one run. Without a ledger file every group is unknown."""
 
     def __init__(self, state: pathlib.Path) -> None:
-        """Keep the folder; the process is started by the first question. End it with `close`."""
+        """The process is started by the first question. End it with `close`."""
         self._state = state
         self._process: subprocess.Popen[str] | None = None
         self._known: dict[str, Facts] = {}
@@ -60,7 +60,6 @@ class Ledger:
         return list(self._known)
 
     def close(self) -> None:
-        """End the process."""
         if self._process is not None:
             self._process.communicate()
             self._process = None

@@ -59,7 +59,6 @@ class Step:
 
     @property
     def total_s(self) -> float:
-        """Return the seconds of all phases."""
         return sum(self.phases_s.values())
 
     @property
@@ -106,7 +105,6 @@ class Run:
     trajectories: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def training_spans(self) -> list[intervals.Span]:
-        """Return when the trainer computed."""
         return intervals.union(step.training for step in self.steps)
 
     def generating_spans(self) -> list[intervals.Span]:

@@ -46,7 +46,6 @@ class Journal:
             self._file.write("\n")
 
     def write(self, entry: Entry) -> None:
-        """Append one entry."""
         self._file.write(
             json.dumps(entry.model_dump(exclude_defaults=True) | {"event": entry.event, "at": entry.at}) + "\n"
         )
@@ -54,7 +53,6 @@ class Journal:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -52,7 +52,7 @@ class RunDir:
     """Paths of one run directory and the checks of whose it is. Nothing is written before `claim`."""
 
     def __init__(self, path: pathlib.Path) -> None:
-        """Keep the path; it need not exist."""
+        """The path need not exist."""
         self.path = path.absolute()
         self.configs, self.logs, self.state = self.path / "configs", self.path / "logs", self.path / "state"
         self.journal, self.summary, self.report = (
@@ -109,7 +109,6 @@ class RunDir:
         atomic.write_text(self.path / "job.yaml", manifest_text)
 
     def record(self, identity: Identity) -> None:
-        """Write the identity."""
         atomic.write_text(self.path / IDENTITY, identity.model_dump_json(indent=1))
 
     @contextlib.contextmanager
@@ -165,7 +164,6 @@ def _with_new_defaults(spec: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _remove(folder: pathlib.Path, link: pathlib.Path) -> None:
-    """Remove the folder and the link to it, if they are there."""
     if link.is_symlink() and link.readlink() == folder:
         link.unlink()
     shutil.rmtree(folder, ignore_errors=True)

@@ -102,7 +102,6 @@ class LogFile:
                 yield line
 
     def close(self) -> None:
-        """Close the file."""
         self._stream.close()
 
 
@@ -110,7 +109,7 @@ class Logs:
     """All logs of a run, those of processes that appear later too; the runner's own journal among them."""
 
     def __init__(self, directory: layout.RunDir) -> None:
-        """Keep the directory; nothing is opened yet."""
+        """Nothing is opened yet."""
         self._directory = directory
         self._files: dict[str, LogFile] = {}
 
@@ -127,7 +126,6 @@ class Logs:
         return merge([file.read(partial=partial) for file in self._files.values()])
 
     def close(self) -> None:
-        """Close all files."""
         for file in self._files.values():
             file.close()
 
