@@ -14,7 +14,7 @@ from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus
 from rljob_operator.kube.client import ApiError
 from rljob_operator.model import POD, RLJOB, Annotate, Apply, Delete, Observed, Ref, Scale, ref_of
-from rljob_operator.policies import throttle
+from rljob_operator.reconcile import status
 from rljob_operator.reconcile.cluster import OutOfDateError
 from rljob_operator.reconcile.reconciler import Reconciler
 from rljob_testing.fake_cluster import FakeCluster, wanted
@@ -179,7 +179,7 @@ class _Operator:
     @property
     def holds_back(self) -> bool:
         """Return whether it comes again so soon that a status may be waiting for its time."""
-        return self.again_s is not None and self.again_s <= throttle.BETWEEN_COUNTS_S
+        return self.again_s is not None and self.again_s <= status.BETWEEN_COUNTS_S
 
     def die(self) -> None:
         """End in the middle of whatever it does."""

@@ -10,13 +10,13 @@ from rljob_api import enums
 from rljob_api.conditions import ConditionType as Type
 from rljob_operator.kube import kinds
 from rljob_operator.pki.manager import SECRET
-from rljob_operator.policies import throttle
+from rljob_operator.reconcile import status
 from rljob_testing.operator_stage import Stage, writes
 
 Story = Callable[[Stage], Awaitable[None]]
 T, C = enums.Role.TRAINER, enums.Role.COORDINATOR
 # Long enough for a status that waits for its time.
-_REST_S = throttle.BETWEEN_COUNTS_S + 1.0
+_REST_S = status.BETWEEN_COUNTS_S + 1.0
 
 
 async def job_runs_finishes_and_frees_its_pods(stage: Stage) -> None:

@@ -18,8 +18,8 @@ from rljob_operator.model import (
     StatusWrite,
     earliest,
 )
-from rljob_operator.policies import throttle
 from rljob_operator.reconcile import conditions
+from rljob_operator.reconcile import status as reporting
 from rljob_operator.reconcile.plan import plan
 
 # After a pass that changed something: long enough for controllers to have begun.
@@ -107,7 +107,7 @@ class Reconciler:
     async def _write(self, observed: Observed, status: JobStatus) -> float | None:
         """Write a status, or return the seconds that it has to wait."""
         uid, now = observed.job.metadata.uid, self._clock.now()
-        left_s = throttle.wait_s(observed.status, status, written_at=self._written_at.get(uid), now=now)
+        left_s = reporting.write_wait_s(observed.status, status, written_at=self._written_at.get(uid), now=now)
         if left_s:
             return left_s
         await self._cluster.write_status(observed, status)

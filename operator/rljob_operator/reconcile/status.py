@@ -1,4 +1,4 @@
-"""A coordinator's report as fields of a status. Pure; numbers of record, shown on change
+"""A coordinator's report as fields of a status, and when a status is written. Pure; numbers of record, shown on change
 (docs/design/operator.md#s-7-1).
 """
 
@@ -27,6 +27,9 @@ _DIGITS = 4
 _MOST_SUITES = 32
 _MOST_CHANGES = 5
 _ROLLOUT = "rollout"
+# While a job starts, each pod that becomes ready changes a count; a write for each would be most of the writes of its
+# life, and no one reads them as fast (docs/design/operator.md#s-17-4).
+BETWEEN_COUNTS_S = 2.0
 
 
 def with_report(status: JobStatus, report: Report | None, *, started_at: float | None, now: float) -> JobStatus:
@@ -194,3 +197,24 @@ def summary(statuses: Statuses, reasons: Mapping[Type, str], *, deleting: bool =
         ("Running", Type.RUNNING in true),
     )
     return next((word for word, holds in words if holds), "Pending")
+
+
+def write_wait_s(before: JobStatus, after: JobStatus, *, written_at: float | None, now: float) -> float:
+    """Return the seconds that a write of `after` over `before` has to wait; 0 if it is due.
+
+    Decisions are written at once, counts of pods and numbers together (docs/design/operator.md#s-7-5).
+    written_at: when this job's status was last written, unix seconds; None if that is not known.
+    """
+    if written_at is None or _decisions(before) != _decisions(after):
+        return 0.0
+    # A clock that jumped back must not hold anything up.
+    remaining_s = written_at + BETWEEN_COUNTS_S - now
+    return remaining_s if 0.0 < remaining_s <= BETWEEN_COUNTS_S else 0.0
+
+
+def _decisions(status: JobStatus) -> JobStatus:
+    """Return the status without what may wait: all that others act on, and all history, is left."""
+    conditions = tuple(condition.model_copy(update={"reason": "-", "message": ""}) for condition in status.conditions)
+    blank = {"conditions": conditions, "reason": None, "roles": (), "rollout": None, "images": ()}
+    numbers = {"step": None, "version": None, "trajectories": None, "reward": None, "pace": None}
+    return status.model_copy(update=blank | numbers)

@@ -5,12 +5,16 @@
 `dialogue` is never guessed: messages to continue from, whose reward may need no gold.
 """
 
+import math
+import statistics
 from collections.abc import Mapping
 
 from rljob_api import errors
 from rljob_api.manifest.data import DataSourceSpec
-from rljob_workers.data import id2info, readers, record_task
+from rljob_workers.data import readers, record_task
 
+# Columns of AReaL's records, and those that they imply: environments, workflows and rewards of a user's own read them.
+SCORES, BASE_SCORE, PROBLEM_ID, QUERY_ID = "scores", "base_score", "problem_id", "query_id"
 # Families whose prompt is a conversation, and families that may have no answer column.
 _CHATS = ("clevr", "dialogue")
 _WITHOUT_GOLD = ("code", "dialogue")
@@ -34,8 +38,8 @@ def canonical(record: readers.RawRecord, config: DataSourceSpec) -> dict[str, ob
     else:
         columns["answer"] = _answer(columns, answer_column, has_many=_allows_null(config))
     columns["id"] = _identity(columns, id_column, record)
-    if id2info.QUERY_ID in columns:
-        columns |= id2info.implied(columns, is_code=family == "code")
+    if QUERY_ID in columns:
+        columns |= implied_columns(columns, is_code=family == "code")
     return columns
 
 
@@ -157,3 +161,25 @@ def _identity(columns: Mapping[str, object], name: str, record: readers.RawRecor
     if "@" in str(value) and name == "query_id":
         raise errors.DataError(f"id {value!r} contains '@', which separates ids from sample numbers")
     return str(value)
+
+
+def implied_columns(columns: Mapping[str, object], *, is_code: bool) -> dict[str, object]:
+    """Return the columns to add to a record that has a query_id. Raises DataError naming the column.
+
+    `problem_id` is the query_id unless the record has its own; `base_score` is the mean of `scores`.
+    """
+    added: dict[str, object] = {}
+    if is_code and PROBLEM_ID not in columns:
+        added[PROBLEM_ID] = str(columns[QUERY_ID])
+    if SCORES in columns:
+        added[BASE_SCORE] = statistics.fmean(_scores(columns[SCORES]))
+    return added
+
+
+def _scores(value: object) -> list[float]:
+    if not isinstance(value, list) or not value:
+        raise errors.DataError(f"column {SCORES!r} must be a list of at least one number, not {type(value).__name__}")
+    for index, score in enumerate(value):
+        if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+            raise errors.DataError(f"{SCORES}[{index}] must be a finite number, not {type(score).__name__}")
+    return [float(score) for score in value]

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from rljob_api import enums
 from rljob_api.manifest.status import Condition, JobStatus, RoleStatus, RolloutStatus, TrajectoriesStatus
-from rljob_operator.policies import throttle
+from rljob_operator.reconcile import status
 from rljob_operator.reconcile.reconciler import Reconciler
 from rljob_testing.fake_cluster import wanted
 from rljob_testing.operator_runs import KEY, Run, finish
@@ -29,7 +29,7 @@ DECISIONS = {
 
 
 def wait_s(change: dict[str, object], *, written_at: float | None = 10.0, now: float = 10.5) -> float:
-    return throttle.wait_s(BEFORE, BEFORE.model_copy(update=change), written_at=written_at, now=now)
+    return status.write_wait_s(BEFORE, BEFORE.model_copy(update=change), written_at=written_at, now=now)
 
 
 @pytest.mark.parametrize("field", COUNTS)
@@ -49,7 +49,7 @@ def test_first_write_that_an_operator_knows_of_is_due_at_once() -> None:
 
 @given(now=st.floats(-1e9, 1e9))
 def test_no_clock_makes_a_write_wait_for_longer_than_two_seconds(now: float) -> None:
-    assert 0 <= wait_s(COUNTS, now=now) <= throttle.BETWEEN_COUNTS_S
+    assert 0 <= wait_s(COUNTS, now=now) <= status.BETWEEN_COUNTS_S
 
 
 def test_status_that_waits_is_written_by_a_later_pass_with_what_came_meanwhile() -> None:
