@@ -190,6 +190,7 @@ class Operator:
         while not self._filled:
             try:
                 await self._require_definition()
+                # What is served decides which kinds are listed.
                 await self._look_for_apis()
                 await self._lister.fill()
                 self._filled = True

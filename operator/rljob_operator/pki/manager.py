@@ -61,6 +61,7 @@ class CertificateManager:
             return
         async with self._locks.setdefault(uid, asyncio.Lock()):
             certificates = self._held.get(uid)
+            # Looked at under the lock: another pass may have written them while this one waited for it.
             if certificates is not None and now < certificates.again_at:
                 return
             written = await self._written(job, now)

@@ -59,6 +59,7 @@ def plan(observed: Observed, desired: DesiredObjects, *, now: float) -> Plan:
         outcome = dataclasses.replace(rejected, suspended="UserRequested")
         status = observed.status.model_copy(update={"scheduled_time": None})
         return _write(observed, _shown(observed, status, now=now), outcome, _given_up(observed, now=now), now=now)
+    # What is not admitted keeps a run from beginning or going on after a stop. One under way keeps what it has.
     stopped = _is_stopped(observed)
     if desired.problems and (stopped or not attempts.current(observed.status, observed.trainer_jobs())):
         outcome = dataclasses.replace(rejected, suspended="UserRequested" if stopped else "")
@@ -96,6 +97,7 @@ def _stop(observed: Observed, stage: suspend.SuspendStage, rejected: conditions.
     attempt = attempts.record(status, number)
     if attempt is not None and attempt.end is None:
         job = observed.trainer_jobs().get(number)
+        # It ended by itself before the stop reached it: recorded as that, before anything else is stopped.
         if job is not None and job.ended:
             return _trainer_ended(observed, status, now=now)
         ending = attempts.requested(attempts.SUSPENDED)
@@ -138,6 +140,7 @@ def _without_later(status: JobStatus, number: int) -> JobStatus:
 def _run(observed: Observed, desired: DesiredObjects, *, now: float) -> Plan:
     status = observed.status
     if _is_stopped(observed):
+        # A segment begins: its deadlines count from times of its own, and its attempts from the next one.
         first = attempts.current(status, observed.trainer_jobs()) + 1
         reset = {"start_time": None, "scheduled_time": None, "first_step_time": None, "first_attempt": first}
         status = status.model_copy(update=reset)
@@ -152,6 +155,7 @@ def _run(observed: Observed, desired: DesiredObjects, *, now: float) -> Plan:
     if observed.report is not None and observed.report.run.phase is enums.Phase.FAILED:
         return _fail(observed, status, attempts.CONFIGURATION_ERROR, observed.report.run.failure, now=now)
     step = trainer.next_step(observed, status, now=now)
+    # The end is written before anything is cleaned up: the next pass starts from this record.
     if step.complete or step.failed:
         return _write(
             observed, _ended(step, now=now), _run_outcome(step), Plan(again_at=now, irrevocable=True), now=now
@@ -222,6 +226,7 @@ def _children(observed: Observed, desired: DesiredObjects, step: trainer.Trainer
     workloads = desired.workloads(attempts.current(step.status, {}))
     refs = {ref_of(manifest) for manifest in (*desired.first, *workloads)}
     yield from suspend.unwanted(observed, refs)
+    # `first` has policies, accounts and configs: what guards pods is applied before what makes them.
     for manifest in (*desired.first, *workloads):
         ref = ref_of(manifest)
         if ref.kind == TRAINER_JOB:
@@ -263,6 +268,7 @@ def _apply(observed: Observed, manifest: Manifest, desired: Set[Ref], *, now: fl
     if child is None:
         yield Apply(manifest=manifest, needs=_guards(manifest, desired) if ref.kind in POD_MAKERS else ())
         return
+    # The controller that lowers the count looks at marks on pods: they are set, and seen, before it is told to.
     if child.role is enums.Role.ROLLOUT:
         smaller = scale_down.plan_scale_down(
             observed, num_set=child.wanted_replicas, num_wanted=autoscaling.effective_replicas(observed.job.spec)

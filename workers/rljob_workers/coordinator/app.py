@@ -121,6 +121,7 @@ async def _run(
         for task in done:
             task.result()
     finally:
+        # Calls end before the tasks that they wait for, and the history is written last, with what both have noted.
         await control.stop(_GRACE_S)
         for task in tasks:
             task.cancel()

@@ -71,6 +71,7 @@ class Dispatch:
             )  # fmt: skip
             for old in replaced:
                 leases.lose_all_of(ledger, old, now=now)
+            # In the transaction that fenced the ranks before: none of them commits a step between the two.
             if call.role is enums.Role.TRAINER:
                 checkpoints.begin_attempt(
                     ledger,

@@ -287,6 +287,7 @@ def _register(config: process_config.TrainerConfig, loaded: _Loaded, client: bat
 
 def _publishes_first(loaded: _Loaded, session: types.Session) -> bool:
     """Return, equal on all ranks, whether the loaded state must become a version before the first fetch."""
+    # On all ranks: parameters are gathered from each of them, and the answer below is agreed on.
     data = loaded.exporter.export()
     needed = False
     if loaded.engine.rank == 0:

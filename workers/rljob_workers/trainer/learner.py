@@ -225,6 +225,7 @@ class Learner:
     ) -> None:
         logprobs, entropies = self._engine.forward(item.tensors)
         if item.idle:
+            # No gradient, but as many backwards as the other ranks: from ZeRO-2 on each is collective.
             self._engine.backward(logprobs.sum() * 0.0)
             return
         outputs = loss.policy_loss(
@@ -252,6 +253,8 @@ class Learner:
         measured.computed_tokens += item.tensors.tokens.numel()
         first_epoch = update < self._algorithm.minibatches
         chosen = self._algorithm.loss
+        # Where log-probabilities of the policy that the step starts from were not computed, only the first update's can
+        # be compared with the engine: later forwards are of a policy that has moved.
         moved = update > 0 and (
             not policy_losses.find(chosen).uses_proximal or chosen.proximal in ("loglinear", "behavior")
         )

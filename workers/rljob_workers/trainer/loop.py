@@ -106,6 +106,7 @@ class StepLoop:
 
     def _publish(self) -> None:
         started = self._clock.monotonic()
+        # `publish` would wait for the one before by itself: here the time counts as a wait.
         with self._waiting("publish"):
             self._publisher.flush()
         self._publisher.publish(self._completed)

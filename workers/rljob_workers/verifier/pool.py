@@ -254,6 +254,7 @@ class Pool:
                 await self._end(worker, "killed")
                 return stopped.grade, None, _GONE
             except replies.WrongCanaryError as wrong:
+                # The worker is at fault: another one grades the answer again, and no death is counted against it.
                 await self._invalidate_results(worker, wrong)
                 worker = None
             except launcher.WorkerLostError as lost:
@@ -261,6 +262,7 @@ class Pool:
                 logger.warning("lost a grading worker: %s", lost)
                 await self._end(worker, "lost")
                 worker = None
+                # The kernel ended it at the limit of CPU time before a poll of ours noticed.
                 if lost.signal == signal.SIGXCPU:
                     return job.request.timed_out, None, _GONE
             else:

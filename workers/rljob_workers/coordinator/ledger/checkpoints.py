@@ -14,6 +14,7 @@ def commit_checkpoint(
     with ledger.db.transaction():
         sessions.check_session(ledger, token, enums.Role.TRAINER)
         row = ledger.db.one("SELECT final FROM checkpoints WHERE step = ? AND uri = ?", step, uri)
+        # A repeated call; that the checkpoint is the final one may be news about one that is recorded.
         if row is not None and bool(row["final"]) >= final:
             return True
         if step > groups.committed(ledger):

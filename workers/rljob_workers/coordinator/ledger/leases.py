@@ -100,6 +100,7 @@ def _grant(ledger: Ledger, grant: "_Grant", row: Row, *, floor: int, target: int
     order = ledger.number("SELECT value AS n FROM counters WHERE name = 'leases_granted'") + 1
     ledger.count("leases_granted")
     lease_id = types.LeaseId(f"{order:08d}-{secrets.token_hex(4)}")
+    # `lease_order` is that of the group's first lease: a later attempt does not lose its place in the batches.
     changed = ledger.db.change(
         "UPDATE groups SET state = ?, granted_step = ?, leased_at = ?, lease_order = COALESCE(lease_order, ?)"
         " WHERE group_id = ? AND state = ?",

@@ -181,6 +181,7 @@ def freeze(ledger: Ledger, frozen: FrozenStep, *, now: float) -> bool:
     with ledger.db.transaction():
         if groups.recorded(ledger) != frozen.step - 1 or not frozen.step - 2 <= groups.committed(ledger) < frozen.step:
             return False
+        # The batch was built outside of this transaction: some of its groups may have been dropped meanwhile.
         free = [
             group_id
             for group_id in frozen.group_ids
@@ -256,11 +257,13 @@ def _hand_out(ledger: Ledger, row: Row, *, attempt: int, rank: int, world_size: 
         raise errors.LedgerError(
             f"step {step} was packed for {row['world_size']} trainer ranks, but rank {rank} of {world_size} asks"
         )
+    # Recorded ahead (`choose`): it is handed out once the step before it is trained.
     if step > groups.committed(ledger) + 1:
         reason = f"step {groups.committed(ledger) + 1} to be committed"
         return types.BatchHeader(kind=enums.BatchKind.NOT_READY, step=step, wait_reason=reason)
     if row["state"] == "trained" and _is_pruned(ledger, step):
         raise errors.LedgerError(f"the batch of step {step} was pruned by a later checkpoint")
+    # The first rank that asks moves the mark from which `request_stop` counts: all ranks stop before the same step.
     handed = ledger.db.change(
         "UPDATE attempts SET handed_step = ? WHERE attempt = ? AND handed_step < ?", step, attempt, step
     )
@@ -321,6 +324,7 @@ def commit_step(
     with ledger.db.transaction():
         session = sessions.check_session(ledger, token, enums.Role.TRAINER)
         row = ledger.require("SELECT * FROM steps WHERE step = ?", step, problem=f"step {step} has no batch")
+        # Rank 0 repeats a call whose answer it did not get.
         if row["state"] == "trained":
             return True
         if step != groups.committed(ledger) + 1:

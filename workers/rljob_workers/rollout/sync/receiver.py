@@ -247,6 +247,7 @@ class WeightReceiver:
             await self._recover(staged, error, began)
         finally:
             self._on_pause(False)
+            # Where recovery failed as well the weights are a mixture: the gate stays closed.
             if states.may_generate(self._state):
                 self._open()
         ended = self._clock.monotonic()
@@ -277,6 +278,8 @@ class WeightReceiver:
         self._move(Event.APPLY)
         await self._engine.load(self._stager.layout)
         self._move(Event.APPLIED)
+        # The label changes while nothing is decoded and only after every tensor was checked: no token carries a version
+        # that did not sample it.
         await self._engine.verify()
         await self._engine.commit(staged.manifest.version)
         await self._engine.resume()
@@ -345,6 +348,7 @@ class WeightReceiver:
         self._move(Event.RESTART)
         await self._engine.commit(self._stager.initial.version)
         self._move(Event.LABELLED)
+        # The image is still staged; the machine only has to pass through these states.
         for event in (Event.FETCH, Event.FETCHED):
             self._move(event)
         await self._bounded(self._replace(staged), self._options.pause_deadline_s)

@@ -44,8 +44,10 @@ def enter(request: "dict[str, object]", *, request_fd: int, reply_fd: int) -> No
 
     request_fd: a socket, over which the runner is sent the filter's listener; closed here. reply_fd: stays open.
     """
+    # First: from here on nothing of this outlives the runner that watches it.
     die_with(int(request["parent"]))  # type: ignore[call-overload]
     limit(cpu_s=int(request["cpu_s"]), memory_bytes=int(request["memory_bytes"]))  # type: ignore[call-overload]
+    # Before the confinement, under which no file can be opened for writing.
     _go_first()
     _close_all_but(request_fd, reply_fd)
     runner = _socket.socket(fileno=request_fd)
@@ -85,11 +87,13 @@ def limit(*, cpu_s: int, memory_bytes: int) -> None:
 def confine(orders: "dict[str, object]", runner: _socket.socket) -> None:
     """Apply what `confinement/profile.py` worked out. Raises OSError if the kernel refuses a part."""
     _drop_capabilities()
+    # Without capabilities the kernel takes Landlock rules and a filter only from a process that can gain no privileges.
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     readable = orders["readable"]
     assert isinstance(readable, dict)
     if orders["ruleset"] is not None:
         _landlock(bytes.fromhex(str(orders["ruleset"])), readable)
+    # The filter last: from then on calls are refused or wait for the runner's answer, those that open files as well.
     asks = orders["asks"] is True
     listener = _filter(bytes.fromhex(str(orders["filter"])), int(str(orders["seccomp"])), asks=asks)
     if not asks:
