@@ -5,7 +5,7 @@ A package declares in its pyproject.toml:
     [project.entry-points."rljob.losses"]
     my-loss = "my_package.losses:my_loss"
 
-A field with types of its own besides (reward, workflow, engine) names an entry point as `plugin:<name>`.
+A field with types of its own besides (reward, workflow, engine, tracker) names an entry point as `plugin:<name>`.
 """
 
 import functools
@@ -15,10 +15,11 @@ from rljob_api import errors
 
 # Policy losses: spec.algorithm.loss of type custom.
 LOSSES = "rljob.losses"
-# Types of spec.verifier.rewards[], spec.workflow and spec.rollout.engine.
+# Types of spec.verifier.rewards[], spec.workflow, spec.rollout.engine and spec.observability.trackers[].
 GRADERS = "rljob.graders"
 ENVIRONMENTS = "rljob.environments"
 ENGINES = "rljob.engines"
+TRACKERS = "rljob.trackers"
 PREFIX = "plugin:"
 
 

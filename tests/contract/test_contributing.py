@@ -1,8 +1,9 @@
-"""docs/contributing.md adds a field, a transport and an engine: its examples, put into a copy of the tree, run.
-
-Examples of a loss and a grader run beside the tests of those.
+"""docs/contributing.md adds a loss, a field, a transport, an engine and a tracker: its examples, put into a copy of the
+tree, run. The example of a grader runs with the tests of graders.
 """
 
+import http.server
+import json
 import os
 import pathlib
 import re
@@ -10,10 +11,16 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
+import urllib.error
+from typing import ClassVar
 
 import pytest
+import yaml
 
-from rljob_testing import examples
+from rljob_api import process_config
+from rljob_testing import examples, packages, sections
+from rljob_workers.coordinator.trackers import base
 
 PAGE = (examples.ROOT / "docs/contributing.md").read_text()
 _FILE = re.compile(r"^( *)```python\n\1# path: (\S+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
@@ -81,6 +88,45 @@ FIELD = """
     ]
     print(*rates, "finalShare" in json.dumps(crd.root_schema()))
 """
+LOSS = """
+    from rljob_api import errors
+
+    job = resolved("  algorithm: {loss: {type: band, clipLow: '0.25'}}")
+    try:
+        resolved("  algorithm: {loss: {type: band, tauPos: '0.5'}}")
+    except errors.ManifestError as error:
+        print(error)
+
+    import torch
+    from rljob_workers.trainer.algorithms import policy_losses
+    from rljob_workers.trainer.algorithms.rows import Rows
+
+    logprobs = torch.log(torch.tensor([0.5, 1.125, 2.0])).requires_grad_()
+    rows = Rows(index=torch.zeros(3, dtype=torch.long), tokens=torch.tensor([3]))
+    advantages = torch.tensor([1.0, -2.0, 1.0])
+    losses = policy_losses.compute(logprobs, torch.zeros(3), advantages, rows, job.trainer.spec.algorithm.loss).losses
+    losses.sum().backward()
+    print(*losses.tolist(), *logprobs.grad.tolist())
+"""
+TRACKER = """
+    from rljob_api import errors
+    from rljob_workers.coordinator.trackers import base
+
+    job = resolved("  observability: {trackers: [{name: mine, type: table, config: {between: ;}}]}")
+    try:
+        resolved("  observability: {trackers: [{name: mine, type: table, config: {around: ;}}]}")
+    except errors.ManifestError as error:
+        print(error)
+    (spec,) = job.coordinator.spec.observability.trackers
+    tracker = base.make(job.coordinator, spec)
+    tracker.log(base.Point(kind="step", step=2, at=1.0, metrics={"train/reward_mean": 0.5}))
+    tracker.rewind(1)
+    tracker.flush()
+    print(*(base.folder(job.coordinator, "mine") / "metrics.txt").read_text().split())
+    tracker.close()
+"""
+NO_TAU = "spec.algorithm.loss.tauPos is '0.5', but loss.type band does not use it: leave it out"
+NO_OPTION = "spec.observability.trackers[0].config.around is ';', but table has no such option; it has between"
 MANIFEST = """
 apiVersion: rljob.dev/v1alpha1
 kind: RLJob
@@ -107,9 +153,11 @@ def run(tree: pathlib.Path, program: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("heading", "program", "printed", "num_edited"),
     [
+        ("Add a loss", LOSS, f"{NO_TAU}\n-0.75 2.25 -1.25 0.0 2.25 0.0", 3),
         ("Add a field", FIELD, "0.5 0.3 0.1 True", 2),
         ("Add a weight transport", TRANSPORT, "weights MemoryPuller", 2),
         ("Add an engine", ENGINE, "7 7 7 FakeEngine", 2),
+        ("Add a tracker", TRACKER, f"{NO_OPTION}\n2;train/reward_mean;0.5 1;rewound to", 2),
     ],
 )
 def test_worked_example_runs_in_a_copy_of_the_tree_and_is_refused_without_it(
@@ -119,7 +167,8 @@ def test_worked_example_runs_in_a_copy_of_the_tree_and_is_refused_without_it(
         shutil.copytree(examples.ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     without = run(tmp_path, program)
     assert "ManifestError" in without.stderr
-    section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    # What a package of its own would do is another example.
+    section = re.split(r"\n##.*installed package\n|\n## ", PAGE.split(f"\n## {heading}\n")[1])[0]
     written = {path: textwrap.dedent(text) for _, path, text in _FILE.findall(section)}
     edits = _EDIT.findall(section)
     assert len(written) + len(edits) == num_edited
@@ -134,3 +183,54 @@ def test_worked_example_runs_in_a_copy_of_the_tree_and_is_refused_without_it(
         (tmp_path / path).write_text(text.replace(f"\n{before}\n", f"\n{after}\n"))
     completed = run(tmp_path, program)
     assert (completed.stdout.strip(), completed.stderr) == (printed, "")
+
+
+class Service(http.server.BaseHTTPRequestHandler):
+    """Takes posts, except those with the wrong key."""
+
+    taken: ClassVar[list[tuple[str, object]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        right = self.headers["Authorization"] == "Bearer the-key"
+        if right:
+            self.taken.append((self.path, json.loads(body)))
+        self.send_response(204 if right else 403)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_worked_example_of_a_tracker_of_an_installed_package_reports_to_its_service(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = PAGE.split("### A tracker of an installed package\n")[1]
+    ((_, path, module),) = _FILE.findall(section)
+    (entry_points,) = re.findall(r'\[project\.entry-points\."rljob\.trackers"\]\n(.*?)```', section, re.DOTALL)
+    (tmp_path / path).parent.mkdir()
+    (tmp_path / path).write_text(module)
+    entries = "[rljob.trackers]\n" + entry_points.replace('"', "")
+    packages.install(tmp_path, "my-package-of-trackers", entry_points=entries)
+    packages.put_on_path(tmp_path, monkeypatch)
+    monkeypatch.setenv("BOARD_KEY", "the-key")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        written = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)[0])
+        written["observability"]["trackers"][0]["config"]["url"] = url
+        config = sections.make_config(
+            process_config.CoordinatorConfig, tmp_path,
+            {"observability": written["observability"], "coordinator": written["coordinator"]},
+        )  # fmt: skip
+        (spec,) = config.spec.observability.trackers
+        tracker = base.make(config, spec)
+        tracker.log(base.Point(kind="step", step=1, at=2.0, metrics={"train/loss": 0.5}))
+        tracker.flush()
+        monkeypatch.setenv("BOARD_KEY", "another-key")
+        tracker.log(base.Point(kind="step", step=2, at=3.0, metrics={"train/loss": 0.25}))
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            tracker.flush()
+        server.shutdown()
+    point = {"step": 1, "at": 2.0, "metrics": {"train/loss": 0.5}}
+    assert Service.taken == [(f"/runs/{config.job.uid}", [point])]

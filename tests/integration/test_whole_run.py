@@ -9,16 +9,42 @@ import time
 
 import pytest
 
-from rljob_testing import browser, gate, jobs
+from rljob_testing import browser, gate, jobs, packages
 from rljob_testing.runs import Runs
 
 TOKEN = "hf_a-token-that-no-line-may-hold"
+RECORDER = """
+    from rljob_workers.coordinator.trackers import base
+
+    class Recorder(base.Tracker):
+        def __init__(self, run, config):
+            self._file = (run.folder / "log").open("a")
+        def log(self, point):
+            assert point.metrics
+            print(point.kind, point.step, file=self._file)
+        def rewind(self, step):
+            print("rewind", step, file=self._file)
+        def flush(self):
+            self._file.flush()
+        def close(self):
+            self._file.close()
+"""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_run_trains_evaluates_and_leaves_summary_report_and_model(rljob: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    code, output = rljob.run(rljob.manifest(rollout__sampling={"maxTokens": 24, "ignoreEos": True}, maxSteps=5))
+    packages.install(
+        rljob.folder, "recorders", entry_points="[rljob.trackers]\nrecorder = recorders:Recorder\n", module=RECORDER
+    )
+    packages.put_on_path(rljob.folder, monkeypatch)
+    changes: dict[str, object] = {
+        "rollout__sampling": {"maxTokens": 24, "ignoreEos": True},
+        "observability": {
+            "trackers": [{"name": "mine", "type": "plugin:recorder"}, {"name": "board", "type": "tensorboard"}]
+        },
+    }
+    code, output = rljob.run(rljob.manifest(maxSteps=5, **changes))
     assert code == 0, output
     summary = rljob.summary()
     assert summary["steps"] == 5
@@ -41,7 +67,13 @@ def test_run_trains_evaluates_and_leaves_summary_report_and_model(rljob: Runs, m
         assert jobs.PROMPT not in told
     assert rljob.audit() == ""
     assert rljob.leftovers() == []
-    again, said = rljob.run(rljob.manifest(rollout__sampling={"maxTokens": 24, "ignoreEos": True}, maxSteps=5))
+    trackers = run_dir / "state" / "trackers"
+    assert sorted((trackers / "mine" / "log").read_text().splitlines()) == [
+        "evaluation 0", "evaluation 5", *(f"step {step}" for step in range(1, 6)),
+    ]  # fmt: skip
+    assert list((trackers / "board").glob("events.out.tfevents.*"))
+    assert list((trackers / "board" / "evaluation").glob("events.out.tfevents.*"))
+    again, said = rljob.run(rljob.manifest(maxSteps=5, **changes))
     assert again == 0
     assert "finished; nothing to do" in said
 

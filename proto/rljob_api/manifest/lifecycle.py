@@ -7,6 +7,7 @@ from pydantic import Field
 
 from rljob_api.manifest.base import (
     INT32,
+    NAMED,
     NO_SHARE,
     SET,
     CelRule,
@@ -20,6 +21,7 @@ from rljob_api.manifest.base import (
     no_effect,
     rule,
 )
+from rljob_api.manifest.trackers import TrackerSpec
 
 Cleanup = Literal["Delete", "Keep"]
 
@@ -221,3 +223,10 @@ class ObservabilitySpec(Section):
         description="Further files: text to read, turn by turn; AReaL's monitor, a line per turn.",
     )
     log_level: LogLevel = Field(default="info", description="Least severe log line.")
+    trackers: tuple[TrackerSpec, ...] = Field(
+        default=(),
+        max_length=8,
+        json_schema_extra=NAMED,
+        description="Experiment trackers that also get the metrics of steps and evaluations. One that fails or hangs is"
+        " restarted and does not affect training. Its keys come by the environment: spec.coordinator.pod.env.",
+    )

@@ -191,7 +191,7 @@ def options_class(type_: str) -> type[Options]:
 
 
 def problems(
-    type_: str, config: Mapping[str, object], *, model: type[Options] | None = None
+    type_: str, config: Mapping[str, object], *, model: type[pydantic.BaseModel] | None = None
 ) -> Iterator[tuple[str, object, str]]:
     """Yield path below `config`, value and what would be right, for each option that is wrong.
 
@@ -206,7 +206,7 @@ def problems(
             yield path, problem["input"], _reason(type_, kind, problem["type"], problem["msg"])
 
 
-def _reason(type_: str, kind: type[Options], problem: str, message: str) -> str:
+def _reason(type_: str, kind: type[pydantic.BaseModel], problem: str, message: str) -> str:
     if problem != "extra_forbidden":
         return message[:1].lower() + message[1:]
     known = ", ".join(str(field.alias) for field in kind.model_fields.values())

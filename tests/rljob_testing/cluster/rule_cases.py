@@ -283,6 +283,7 @@ FROZEN: Mapping[str, tuple[Changes, Changes]] = {
     "observability.podMonitor": ({}, {"observability.podMonitor": True}),
     "observability.trajectoryDump": ({}, {"observability.trajectoryDump": "all"}),
     "observability.trajectoryDumpAlso": ({}, {"observability.trajectoryDumpAlso": ["text"]}),
+    "observability.trackers": ({}, {"observability.trackers": [{"name": "board", "type": "tensorboard"}]}),
 }
 FROZEN_WITH_CHECKPOINT: Mapping[str, Changes] = {
     "model": {"model.name": "other"},

@@ -73,6 +73,11 @@ SENTENCES: dict[str, tuple[dict[str, object], str]] = {
         " module:name;"
         " did you mean exact?",
     ),
+    "unknown tracker": (
+        {"observability.trackers": [{"name": "a", "type": "tensorbord"}]},
+        "spec.observability.trackers[0].type is 'tensorbord', but must be one of tensorboard, plugin:<name>;"
+        " did you mean tensorboard?",
+    ),
     "quantity with a wrong suffix": (
         {"verifier.memoryBytes": "4GBs"},
         "spec.verifier.memoryBytes is '4GBs', but must be a quantity such as \"512Mi\"",

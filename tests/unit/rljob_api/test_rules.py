@@ -10,6 +10,7 @@ from rljob_api.validation import rules
 
 MakeJob = Callable[..., RLJob]
 LOSS = "algorithm.loss"
+TRACKERS = "observability.trackers"
 CORRECTION = "algorithm.loss.rolloutCorrection"
 TURNS = {"workflow.type": "multi_turn_math"}
 SIGNED = {"workflow": {"type": "math_code_single_step", "config": {"shaping": "signed"}}}
@@ -545,6 +546,16 @@ TABLE: dict[str, Row] = {
     ),
     "fork from a job and a place": Row(
         {"resumeFrom": {"job": "a", "uri": "/b"}}, "spec.resumeFrom is", {"resumeFrom": {"job": "a"}}
+    ),
+    "option that a tracker does not have": Row(
+        {TRACKERS: [{"name": "a", "type": "tensorboard", "config": {"path": "/x"}}]},
+        "spec.observability.trackers[0].config.path is '/x', but tensorboard has no such option; it has folder",
+        {TRACKERS: [{"name": "a", "type": "tensorboard", "config": {"folder": "/x"}}]},
+    ),
+    "trackers of one name": Row(
+        {TRACKERS: [{"name": "a", "type": "tensorboard"}, {"name": "a", "type": "plugin:mine"}]},
+        "spec.observability.trackers is 'a', but that name occurs 2 times",
+        {TRACKERS: [{"name": "a", "type": "tensorboard"}, {"name": "b", "type": "tensorboard"}]},
     ),
     "fork from nowhere": Row({"resumeFrom": {"step": 3}}, "spec.resumeFrom is", {"resumeFrom": {"uri": "/b"}}),
     "fork from an object store": Row(

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
-from rljob_api import enums, process_config
+from rljob_api import enums, errors, process_config
 from rljob_workers.runtime import boot
 
 
@@ -30,14 +30,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check(config: process_config.CoordinatorConfig) -> int:
-    """Print one line per problem of the data sources and per source that drops records; return 2 if there is a problem,
-    else 0.
+    """Print one line per problem of the data sources and trackers and per source that drops records; return 2 if there
+    is a problem, else 0.
     """
+    from rljob_workers.coordinator.trackers import base as trackers
     from rljob_workers.data import records
 
     spec = config.spec
     checked = [records.check_sources(spec.data.train), records.check_sources(spec.evaluation.suites)]
-    problems = [problem for source_problems, _ in checked for problem in source_problems]
+    problems = [str(problem) for source_problems, _ in checked for problem in source_problems]
+    for tracker in spec.observability.trackers:
+        try:
+            trackers.find(tracker)
+        except errors.ManifestError as error:
+            problems += error.problems
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
     for warning in (warning for _, source_warnings in checked for warning in source_warnings):

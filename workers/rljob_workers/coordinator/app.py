@@ -9,6 +9,7 @@ from rljob_api import enums, process_config
 from rljob_workers.coordinator import changes, config_watch, context, dispatch, housekeeping, resume, service, training
 from rljob_workers.coordinator.ledger import thread
 from rljob_workers.coordinator.reporting import metrics
+from rljob_workers.coordinator.trackers import processes as tracker_processes
 from rljob_workers.coordinator.weights import registry, store_process
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import clock as clocks
@@ -49,9 +50,12 @@ async def serve(config: process_config.CoordinatorConfig, config_path: pathlib.P
         token_file=health.stop_token_file(config),
     )
     probes.start()
+    trackers = tracker_processes.Trackers(config, config_path=config_path, clock=clock)
+    trackers.start()
     try:
         await _run(parts, state, store, config_watch.ConfigWatch(parts, config_path), stopping)
     finally:
+        await trackers.close(last_seq=state.history.last_seq)
         await asyncio.to_thread(parts.ledger.close)
         probes.close()
         state.lock.close()

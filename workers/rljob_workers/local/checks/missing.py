@@ -33,12 +33,18 @@ def gpus(configs: Mapping[str, process_config.ProcessConfig]) -> list[str]:
 
 
 def entry_points(spec: JobSpec) -> list[str]:
-    """Return why an engine or a policy loss of a package cannot be used here. Neither is imported: that takes torch."""
+    """Return why an engine, a policy loss or a tracker of a package cannot be used here. None is imported: the first
+    two take torch, and `rljob-coordinator --check` imports the last.
+    """
     loss, engine, problems = spec.algorithm.loss, spec.rollout.engine.type, list[str]()
     if loss.type == "custom" and loss.name is not None:
         problems.append(plugins.problem(plugins.LOSSES, loss.name, field="spec.algorithm.loss.name"))
     if plugins.plugin_name(engine):
         problems.append(plugins.problem(plugins.ENGINES, engine, field="spec.rollout.engine.type"))
+    for tracker in spec.observability.trackers:
+        if plugins.plugin_name(tracker.type):
+            field = f"spec.observability.trackers[{tracker.name}].type"
+            problems.append(plugins.problem(plugins.TRACKERS, tracker.type, field=field))
     return [problem for problem in problems if problem]
 
 

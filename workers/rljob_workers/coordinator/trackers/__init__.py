@@ -1,0 +1,1 @@
+"""Experiment trackers: what one is, one file per built-in type, and the processes that they run in."""
