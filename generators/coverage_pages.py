@@ -54,15 +54,15 @@ def anchor(number: str) -> str:
 
 def covered() -> dict[str, list[Test]]:
     """Return requirement -> (file below `tests/`, name) of the tests whose markers name it, in order of files."""
-    found: dict[str, list[Test]] = collections.defaultdict(list)
+    tests: dict[str, list[Test]] = collections.defaultdict(list)
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for name, requirement in _markers(path.read_text()):
-            found[requirement].append((str(path.relative_to(ROOT / "tests")), name))
+            tests[requirement].append((str(path.relative_to(ROOT / "tests")), name))
     # Rows of the attack table are run by one test, a case each.
     table = ROOT / "tests" / "rljob_testing" / "attack_rows.py"
     for attack in sorted(set(re.findall(r'"(A-\d+)"', table.read_text()))):
-        found[f"sandbox {attack}"].append(ATTACKS)
-    return dict(found)
+        tests[f"sandbox {attack}"].append(ATTACKS)
+    return dict(tests)
 
 
 def _markers(source: str) -> Iterator[tuple[str, str]]:
@@ -104,13 +104,13 @@ def page(subject: str, tests: Mapping[str, Sequence[Test]], open_: Mapping[str, 
         "markers of the tests; do not edit. Tests are below `tests/`.",
     ]
     for key, title in titles(subject).items():
-        mine = [one for one, number in numbers.items() if number == key and one.split()[0] == subject]
+        mine = [rule for rule, number in numbers.items() if number == key and rule.split()[0] == subject]
         lines = [
             f"- {name.removeprefix('test_').replace('_', ' ')} (`{file}`)"
-            for one in mine
-            for file, name in tests.get(one, ())
+            for rule in mine
+            for file, name in tests.get(rule, ())
         ]
-        lines += [f"- open: {open_[one]}" for one in mine if one in open_]
+        lines += [f"- open: {open_[rule]}" for rule in mine if rule in open_]
         if lines:
             safe = title.replace("|", "\\|")
             parts.append(f"**[{safe}](../design/{subject}.md#s-{key})**\n" + "\n".join(lines))

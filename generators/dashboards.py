@@ -1130,10 +1130,14 @@ OPERATOR = (
 
 
 def _variables(*, several: bool, job: bool) -> list[Variable]:
-    made = [Variable("rljob_namespace", "Namespace", "label_values(rljob_state, rljob_namespace)", several=several)]
+    variables = [
+        Variable("rljob_namespace", "Namespace", "label_values(rljob_state, rljob_namespace)", several=several)
+    ]
     if job:
-        made.append(Variable("rljob", "Job", 'label_values(rljob_state{rljob_namespace="$rljob_namespace"}, rljob)'))
-    return made
+        variables.append(
+            Variable("rljob", "Job", 'label_values(rljob_state{rljob_namespace="$rljob_namespace"}, rljob)')
+        )
+    return variables
 
 
 def _marks(matchers: str) -> list[Mark]:
@@ -1157,7 +1161,7 @@ def _marks(matchers: str) -> list[Mark]:
 def boards() -> dict[str, Json]:
     of_job = (("run", RUN), ("rollout", ROLLOUT), ("verifier", VERIFIER), ("trainer", TRAINER))
     titles = {"run": "run", "rollout": "rollouts and weights", "verifier": "verifiers", "trainer": "trainer"}
-    made = [
+    definitions = [
         Board(
             name="fleet",
             title="rljob / fleet",
@@ -1183,12 +1187,12 @@ def boards() -> dict[str, Json]:
             marks=_marks('rljob_namespace=~".+"'),
         ),
     ]
-    return {one.name: board(one) for one in made}
+    return {definition.name: board(definition) for definition in definitions}
 
 
-def text(made: Json) -> str:
+def text(content: Json) -> str:
     """Return a dashboard as its file has it."""
-    return json.dumps(made, indent=1, ensure_ascii=True) + "\n"
+    return json.dumps(content, indent=1, ensure_ascii=True) + "\n"
 
 
 def file_of(name: str) -> pathlib.Path:

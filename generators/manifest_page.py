@@ -94,15 +94,15 @@ def _row(path: str, node: Schema, *, required: bool) -> str:
 
 def _meaning(node: Schema, *, required: bool) -> tuple[str, str]:
     """Return a field's sentence and its default; what a description says of the default goes there."""
-    told, _, derived = str(node["description"]).partition(" Default: ")
+    meaning, _, derived = str(node["description"]).partition(" Default: ")
     if required:
-        return told, "*required*"
+        return meaning, "*required*"
     if derived:
-        return told, derived.rstrip(".")
+        return meaning, derived.rstrip(".")
     if "default" not in node or isinstance(node["default"], dict):
         empty = {"array": "`[]`", "boolean": "`false`"}.get(str(node.get("type")))
-        return told, empty or "*unset*"
-    return told, f"`{_literal(node['default'])}`"
+        return meaning, empty or "*unset*"
+    return meaning, f"`{_literal(node['default'])}`"
 
 
 def _literal(value: object) -> str:
@@ -127,14 +127,14 @@ def _type(node: Schema) -> str:
 
 def _text_type(node: Schema) -> str:
     pattern = str(node.get("pattern", ""))
-    known = {
+    names = {
         base.DECIMAL_PATTERN: "decimal string",
         base.LAMBDA_PATTERN: 'decimal string, "vapo{a}", "relativePosition{q}"',
         base.NAME_PATTERN: f"name of at most {node['maxLength']} characters",
         f"^{base.IMPORT_PATTERN}$": "`module:name`",
     }
-    if pattern in known:
-        return known[pattern]
+    if pattern in names:
+        return names[pattern]
     words = _choices(pattern)
     if words:
         return ", ".join(f"`{word}`" for word in words)
@@ -164,7 +164,7 @@ def _place(rule: base.CelRule) -> str:
 
 def _rules() -> str:
     frozen = ", ".join(f"`{path}`" for path in crd.frozen(crd.root_schema()))
-    kept = ", ".join(f"`{path}`" for path in crd.FROZEN_WITH_CHECKPOINT)
+    frozen_with_checkpoint = ", ".join(f"`{path}`" for path in crd.FROZEN_WITH_CHECKPOINT)
     lines = [
         "## Rules",
         "The API server refuses a manifest that breaks one of these:",
@@ -172,7 +172,7 @@ def _rules() -> str:
         "",
         f"May change only while the job is suspended: {frozen}.",
         "",
-        f"May not change once there is a checkpoint (start another job for that): {kept}.",
+        f"May not change once there is a checkpoint (start another job for that): {frozen_with_checkpoint}.",
     ]
     return "\n".join(lines) + "\n"
 

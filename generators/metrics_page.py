@@ -48,15 +48,15 @@ def text() -> str:
         "Declared, but no code writes it yet, so no series exists:": unwritten,
         "Asked for, but not declared:": missing,
     }
-    told = [f"{title}\n" + "\n".join(lines) + "\n" for title, lines in open_lists.items() if lines]
-    parts += ["## Not there yet\n" + "\n".join(told)] if told else []
+    sections = [f"{title}\n" + "\n".join(lines) + "\n" for title, lines in open_lists.items() if lines]
+    parts += ["## Not there yet\n" + "\n".join(sections)] if sections else []
     return "\n".join(parts)
 
 
 def _row(entry: metric_catalog.Entry) -> str:
     metric = entry.metric
-    known = metric_catalog.VALUES.get(metric.name, {})
-    labels = [_label(label, known.get(label, metric_catalog.ANY)) for label in metric.labels]
+    values = metric_catalog.VALUES.get(metric.name, {})
+    labels = [_label(label, values.get(label, metric_catalog.ANY)) for label in metric.labels]
     return f"| `{metric.name}` | {_KINDS[metric.kind]} | {', '.join(labels) or '-'} | {metric.help} |"
 
 

@@ -90,11 +90,11 @@ class Board:
     marks: Sequence[Mark]
 
 
-def board(asked: Board) -> Json:
+def board(definition: Board) -> Json:
     """Return the JSON of a dashboard. Ids count from 1; panels fill lines from the left."""
-    made = (
-        dashboard.Dashboard(asked.title)
-        .uid(f"rljob-{asked.name}")
+    builder = (
+        dashboard.Dashboard(definition.title)
+        .uid(f"rljob-{definition.name}")
         .tags([TAG])
         .version(1)
         .editable()
@@ -112,10 +112,10 @@ def board(asked: Board) -> Json:
         )
         .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
     )
-    for variable in asked.variables:
-        made.with_variable(_variable(variable))
-    for mark in asked.marks:
-        made.annotation(
+    for variable in definition.variables:
+        builder.with_variable(_variable(variable))
+    for mark in definition.marks:
+        builder.annotation(
             dashboard.AnnotationQuery()
             .name(mark.name)
             .datasource(SOURCE)
@@ -124,9 +124,9 @@ def board(asked: Board) -> Json:
             .icon_color(mark.colour)
         )
     top = num_panels = 0
-    for row in asked.rows:
+    for row in definition.rows:
         num_panels += 1
-        made.with_row(dashboard.Row(row.title).id(num_panels).grid_pos(models.GridPos(h=1, w=WIDTH, x=0, y=top)))
+        builder.with_row(dashboard.Row(row.title).id(num_panels).grid_pos(models.GridPos(h=1, w=WIDTH, x=0, y=top)))
         top += 1
         left = height = 0
         for panel in row.panels:
@@ -134,19 +134,19 @@ def board(asked: Board) -> Json:
             if left + panel.width > WIDTH:
                 top, left, height = top + height, 0, 0
             place = models.GridPos(h=panel.height, w=panel.width, x=left, y=top)
-            made.with_panel(_panel(panel).id(num_panels).grid_pos(place))
+            builder.with_panel(_panel(panel).id(num_panels).grid_pos(place))
             left, height = left + panel.width, max(height, panel.height)
         top += height
-    whole: Json = json.loads(json.dumps(made.build(), cls=encoder.JSONEncoder))
-    for variable, written in zip(asked.variables, whole["templating"]["list"][1:], strict=True):
+    whole: Json = json.loads(json.dumps(builder.build(), cls=encoder.JSONEncoder))
+    for variable, written in zip(definition.variables, whole["templating"]["list"][1:], strict=True):
         written["definition"] = variable.query
-    for mark, written in zip(asked.marks, whole["annotations"]["list"], strict=True):
+    for mark, written in zip(definition.marks, whole["annotations"]["list"], strict=True):
         written |= {"step": "60s", "titleFormat": mark.name, "textFormat": mark.text}
     return whole
 
 
 def _variable(variable: Variable) -> dashboard.QueryVariable:
-    made = (
+    builder = (
         dashboard.QueryVariable(variable.name)
         .label(variable.label)
         .datasource(SOURCE)
@@ -157,12 +157,12 @@ def _variable(variable: Variable) -> dashboard.QueryVariable:
         .include_all(variable.several)
     )
     if variable.several:
-        made.all_value(".+").current(models.VariableOption(text="All", value="$__all"))
-    return made
+        builder.all_value(".+").current(models.VariableOption(text="All", value="$__all"))
+    return builder
 
 
 def _panel(panel: Panel) -> GrafanaPanel:
-    made = (
+    builder = (
         _KINDS[panel.kind](panel)
         .title(panel.title)
         .description(f"{panel.question}\n\nGood: {panel.good}\n\nOtherwise: {panel.otherwise}")
@@ -170,10 +170,10 @@ def _panel(panel: Panel) -> GrafanaPanel:
         .unit(panel.unit)
     )
     if panel.most is not None:
-        made.min(0).max(panel.most)
+        builder.min(0).max(panel.most)
     for index, query in enumerate(panel.queries):
-        made.with_target(_target(panel, query, index))
-    return made
+        builder.with_target(_target(panel, query, index))
+    return builder
 
 
 def _timeseries(panel: Panel) -> timeseries.Panel:
@@ -213,10 +213,10 @@ def _table(panel: Panel) -> table.Panel:
     # With one query, Grafana calls its column just Value.
     keys = ["Value"] if len(panel.queries) == 1 else [f"Value #{_letter(n)}" for n in range(len(panel.queries))]
     organized = {"excludeByName": {"Time": True}, "renameByName": dict(zip(keys, panel.columns, strict=True))}
-    made = table.Panel().show_header(True)
+    builder = table.Panel().show_header(True)
     for name, chosen in (("merge", {}), ("organize", organized)):
-        made.with_transformation(models.DataTransformerConfig(id_val=name, options=chosen))
-    return made
+        builder.with_transformation(models.DataTransformerConfig(id_val=name, options=chosen))
+    return builder
 
 
 _KINDS: Mapping[str, Callable[[Panel], GrafanaPanel]] = {
@@ -228,7 +228,7 @@ _KINDS: Mapping[str, Callable[[Panel], GrafanaPanel]] = {
 
 
 def _target(panel: Panel, query: Query, index: int) -> prometheus.Dataquery:
-    made = (
+    builder = (
         prometheus.Dataquery()
         .ref_id(_letter(index))
         .datasource(SOURCE)
@@ -236,10 +236,11 @@ def _target(panel: Panel, query: Query, index: int) -> prometheus.Dataquery:
         .legend_format(query.legend or "__auto")
     )
     if panel.kind in ("table", "stat"):
-        made.instant()
-        return made.format(queries.PromQueryFormat.TABLE) if panel.kind == "table" else made
+        builder.instant()
+        return builder.format(queries.PromQueryFormat.TABLE) if panel.kind == "table" else builder
     is_heatmap = panel.kind == "heatmap"
-    return made.range().format(queries.PromQueryFormat.HEATMAP if is_heatmap else queries.PromQueryFormat.TIME_SERIES)
+    formats = queries.PromQueryFormat
+    return builder.range().format(formats.HEATMAP if is_heatmap else formats.TIME_SERIES)
 
 
 def _letter(index: int) -> str:

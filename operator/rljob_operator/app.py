@@ -173,7 +173,7 @@ class Operator:
         self._dispatcher.enqueue(key)
 
     def on_object(self, kind: Kind, deleted: bool, raw: Mapping[str, Any]) -> None:
-        self._lister.lag.told(raw["metadata"]["uid"])
+        self._lister.lag.clear(raw["metadata"]["uid"])
         key = self.cache.remove(kind, raw) if deleted else self.cache.put(kind, raw)
         if key is not None:
             if kind is kinds.RLJOB:

@@ -168,7 +168,7 @@ class Poller:
         self._ask, self._enqueue, self._now, self._monotonic, self._rng = ask, enqueue, now, monotonic, rng
         self._reports: dict[str, Report] = {}
         self._due: dict[str, float] = {}
-        self._told: dict[str, tuple[object, ...]] = {}
+        self._last_reported: dict[str, tuple[object, ...]] = {}
         self._silences: dict[str, _Silence] = {}
         self._silent = set[str]()
         self._writes = TokenBucket(per_s=WRITES_PER_S, burst=WRITES_PER_S)
@@ -188,7 +188,7 @@ class Poller:
         The next round may begin before this one ends: anyone who is being asked is not asked again.
         """
         by_uid = {target.uid: target for target in targets}
-        for table in (self._reports, self._due, self._told, self._silences):
+        for table in (self._reports, self._due, self._last_reported, self._silences):
             for uid in [uid for uid in table if uid not in by_uid]:
                 del table[uid]
         self._silent &= set(by_uid)
@@ -219,8 +219,8 @@ class Poller:
         self._silent.discard(target.uid)
         news = reported_fields(run)
         decides = was_silent or is_significant(before.run if before else None, run)
-        if decides or (news != self._told.get(target.uid) and self._writes.try_take(self._monotonic())):
-            self._told[target.uid] = news
+        if decides or (news != self._last_reported.get(target.uid) and self._writes.try_take(self._monotonic())):
+            self._last_reported[target.uid] = news
             self._enqueue(target.key)
 
     def _no_answer(self, target: Target) -> None:

@@ -193,7 +193,7 @@ def by_name(name: str) -> type[RLJobError]:
 
 
 def _tree(root: type[RLJobError]) -> list[type[RLJobError]]:
-    return [root, *(found for child in root.__subclasses__() for found in _tree(child))]
+    return [root, *(descendant for child in root.__subclasses__() for descendant in _tree(child))]
 
 
 _BY_NAME = {error.__name__: error for error in _tree(RLJobError)}

@@ -94,8 +94,8 @@ def _matches(rule: FailureRuleSpec, end: Exit) -> bool:
             return False
         if (end.exit_code in rule.exit_codes.values) is not (rule.exit_codes.operator == "In"):
             return False
-    wanted = {(condition.type, condition.status) for condition in rule.pod_conditions}
-    if wanted and not wanted & end.conditions:
+    conditions = {(condition.type, condition.status) for condition in rule.pod_conditions}
+    if conditions and not conditions & end.conditions:
         return False
     return not rule.container_reasons or end.container_reason in rule.container_reasons
 

@@ -214,13 +214,13 @@ class Trajectory:
 def _equal_runs(data: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield (value, count) of the runs of equal int32 values in [start, end)."""
     while start < end:
-        one = data[4 * start : 4 * start + 4]
+        value = data[4 * start : 4 * start + 4]
         # Ids never decrease along a row: the run of the first one ends where a search by halves says so.
         low, high = start + 1, end
         while low < high:
             middle = (low + high) // 2
-            low, high = (middle + 1, high) if data[4 * middle : 4 * middle + 4] == one else (low, middle)
-        yield int.from_bytes(one, "little", signed=True), low - start
+            low, high = (middle + 1, high) if data[4 * middle : 4 * middle + 4] == value else (low, middle)
+        yield int.from_bytes(value, "little", signed=True), low - start
         start = low
 
 

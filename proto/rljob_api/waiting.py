@@ -11,7 +11,7 @@ from rljob_api import enums, types
 
 _APPLYING = frozenset({"FETCHING", "STAGED", "PAUSED", "APPLYING", "VERIFYING"})
 # Reasons of the coordinator's own that name the culprit.
-_SAID = {"LedgerStuck": "LedgerStuck", "FilterStarvation": "AllGroupsFiltered"}
+_NAMED_CULPRITS = {"LedgerStuck": "LedgerStuck", "FilterStarvation": "AllGroupsFiltered"}
 # Labels of a metric that say little in a sentence.
 _IN_WORDS = {
     str(enums.WaitReason.STALENESS): "a trainer step (staleness bound)",
@@ -47,14 +47,14 @@ class Diagnosis:
 
 def diagnose(run: types.RunStatus, *, now: float) -> Diagnosis:
     """Return why a run stands still; Unknown where nothing tells."""
-    if run.reason in _SAID:
-        return Diagnosis(reason=_SAID[run.reason], role=_C, since=run.last_progress_at, message=run.reason)
-    found = chain_of(run)
-    reason, role = _of_chain(run, found)
-    last = found.links[-1] if found.links else None
+    if run.reason in _NAMED_CULPRITS:
+        return Diagnosis(reason=_NAMED_CULPRITS[run.reason], role=_C, since=run.last_progress_at, message=run.reason)
+    wait_chain = chain_of(run)
+    reason, role = _of_chain(run, wait_chain)
+    last = wait_chain.links[-1] if wait_chain.links else None
     pod = last.pod if last is not None and reason == "WaitCycle" else _culprit(run, role)
     since = last.since if last is not None else run.last_progress_at
-    return Diagnosis(reason=reason, role=role, pod=pod, since=since, message=found.message(now))
+    return Diagnosis(reason=reason, role=role, pod=pod, since=since, message=wait_chain.message(now))
 
 
 def unreachable(*, since: float) -> Diagnosis:
@@ -83,37 +83,37 @@ def chain(waiting: Sequence[types.Waiting], *, first_role: str = "trainer") -> C
     One that waits for somebody who is in the chain already speaks only if nobody else of its role does: a rollout whose
     groups are at the verifier explains why another gets no group before the trainer has made its step.
     """
-    links, role, seen = list[types.Waiting](), first_role, set[str]()
-    while role not in seen:
-        seen.add(role)
+    links, role, visited = list[types.Waiting](), first_role, set[str]()
+    while role not in visited:
+        visited.add(role)
         own = [link for link in waiting if link.role == role]
         if not own:
             return Chain(links=tuple(links), culprit=role, is_cycle=False)
-        links.append(min(own, key=lambda link: (link.on_role in seen, link.since, link.pod)))
+        links.append(min(own, key=lambda link: (link.on_role in visited, link.since, link.pod)))
         role = links[-1].on_role
     return Chain(links=tuple(links), culprit=role, is_cycle=True)
 
 
-def _of_chain(run: types.RunStatus, found: Chain) -> tuple[str, str]:
+def _of_chain(run: types.RunStatus, wait_chain: Chain) -> tuple[str, str]:
     """Return reason and role of the culprit."""
     # Between their attempts to have a group judged rollouts generate, and wait for nobody.
-    if run.failing_role == _V and (not found.links or found.culprit in (_V, _R)):
+    if run.failing_role == _V and (not wait_chain.links or wait_chain.culprit in (_V, _R)):
         return "VerifierFailing", _V
-    if not found.links:
+    if not wait_chain.links:
         return "Unknown", _T
-    last = found.links[-1]
-    if found.is_cycle:
+    last = wait_chain.links[-1]
+    if wait_chain.is_cycle:
         return _of_cycle(run, last)
-    if found.culprit == _V:
+    if wait_chain.culprit == _V:
         return "VerifierSaturated", _V
-    if found.culprit == _C:
+    if wait_chain.culprit == _C:
         stuck = "DataSourceStuck" if last.what == enums.WaitReason.NO_PROMPTS else "CoordinatorUnreachable"
         return stuck, _C
-    if found.culprit == _R:
+    if wait_chain.culprit == _R:
         return ("WeightSyncStuck" if _applying(run) else "TrainerWaitingForTrajectories"), _R
-    if found.culprit == _T:
+    if wait_chain.culprit == _T:
         return _of_trainer(run, last), _T
-    return "Unknown", found.culprit or last.role
+    return "Unknown", wait_chain.culprit or last.role
 
 
 def _of_cycle(run: types.RunStatus, last: types.Waiting) -> tuple[str, str]:

@@ -37,7 +37,7 @@ class WatchLag:
         """Note that a list showed a newer version of an object."""
         self._since.setdefault(uid, (kind, now))
 
-    def told(self, uid: str) -> None:
+    def clear(self, uid: str) -> None:
         """Note that a watch reported the object, or that it is gone."""
         self._since.pop(uid, None)
 
@@ -152,7 +152,7 @@ class Lister:
                 changed |= await self._look_at(kind, raw, before)
         for (key, name), (uid, _) in before.items():
             if uid not in listed and self.cache.forget(kind, key, name, uid):
-                self.lag.told(uid)
+                self.lag.clear(uid)
                 changed.add(key)
         return changed
 

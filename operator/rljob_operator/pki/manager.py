@@ -47,7 +47,7 @@ class CertificateManager:
         """Know nothing yet: the Secrets are the record."""
         self._client, self._trust_domain, self._clock = client, trust_domain, clock
         # None: a job in plain text.
-        self._held: dict[str, _JobCertificates | None] = {}
+        self._certificates: dict[str, _JobCertificates | None] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def ensure(self, job: RLJob) -> None:
@@ -57,16 +57,16 @@ class CertificateManager:
         """
         uid, now = job.metadata.uid, self._clock()
         if job.spec.security.tls != "operator":
-            self._held[uid] = None
+            self._certificates[uid] = None
             return
         async with self._locks.setdefault(uid, asyncio.Lock()):
-            certificates = self._held.get(uid)
+            certificates = self._certificates.get(uid)
             # Looked at under the lock: another pass may have written them while this one waited for it.
             if certificates is not None and now < certificates.again_at:
                 return
             written = await self._written(job, now)
             again_at = min(written.again_at, now + LOOK_EVERY_S)
-            self._held[uid] = _JobCertificates(job, written.authorities, again_at, written.ends)
+            self._certificates[uid] = _JobCertificates(job, written.authorities, again_at, written.ends)
 
     async def _written(self, job: RLJob, now: float) -> secrets.Secrets:
         """Write what is due and return it. A CA is read again after it was written: leaves are of the one that was
@@ -88,7 +88,7 @@ class CertificateManager:
     async def renew(self) -> None:
         """Look after every job that is known here. Raises what `ensure` raises, after all were tried."""
         failure: errors.ClusterError | None = None
-        for entry in list(filter(None, self._held.values())):
+        for entry in list(filter(None, self._certificates.values())):
             try:
                 await self.ensure(entry.job)
             except errors.ClusterError as error:
@@ -98,23 +98,23 @@ class CertificateManager:
 
     def keep_only(self, uids: Set[str]) -> None:
         """Let go of jobs that are gone or have no pods for now: their certificates are not renewed."""
-        for uid in self._held.keys() - uids:
-            del self._held[uid]
+        for uid in self._certificates.keys() - uids:
+            del self._certificates[uid]
             # Anyone who waits for it holds it; the next one finds the Secrets that were written.
             self._locks.pop(uid, None)
 
     def is_provisioned(self, uid: str) -> bool:
         """Return whether a job's certificates were provisioned, if it needs any."""
-        return uid in self._held
+        return uid in self._certificates
 
     def ends(self, uid: str) -> Mapping[enums.Role, float]:
         """Return when the certificate of each role ends, unix seconds; nothing for a job in plain text."""
-        entry = self._held.get(uid)
+        entry = self._certificates.get(uid)
         return {} if entry is None else entry.ends
 
     def credentials(self, uid: str) -> Credentials | None:
         """Return a fresh certificate for asking a job's coordinator; None for a job in plain text."""
-        entry = self._held.get(uid)
+        entry = self._certificates.get(uid)
         if entry is None:
             return None
         now = self._clock()

@@ -41,13 +41,13 @@ def _runtime_classes(spec: JobSpec, settings: JobSettings) -> Iterator[str]:
 
 def _devices(spec: JobSpec, settings: JobSettings) -> Iterator[str]:
     """Refuse to start an image of ours on what it is not for. What one of the user's is for, its programs tell."""
-    wanted, pods = spec.wanted_device, {enums.Role.ROLLOUT: spec.rollout.pod, enums.Role.TRAINER: spec.trainer.pod}
+    device, pods = spec.wanted_device, {enums.Role.ROLLOUT: spec.rollout.pod, enums.Role.TRAINER: spec.trainer.pod}
     ours = [role for role, pod in pods.items() if pod.image is None]
-    if wanted is None or wanted == settings.device or not ours:
+    if device is None or device == settings.device or not ours:
         return
     field, value = ("spec.device", spec.device) if spec.device else _gpus(pods)
     images = " and ".join(f"spec.{role}.pod.image" for role in ours)
-    if wanted == "cuda":
+    if device == "cuda":
         yield (
             f"{field} = {value!r}, but the worker image of this installation is for CPUs: set {images} to one for CUDA,"
             " or install the operator with jobs.device cuda"

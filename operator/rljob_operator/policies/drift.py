@@ -177,9 +177,9 @@ def _is_empty(value: object) -> bool:
     return value is None or value in ("", 0, False)
 
 
-def _same_quantity(one: object, other: object) -> bool:
-    first, second = quantity(one), quantity(other)
-    return one == other if first is None or second is None else first == second
+def _same_quantity(left: object, right: object) -> bool:
+    first, second = quantity(left), quantity(right)
+    return left == right if first is None or second is None else first == second
 
 
 def quantity(value: object) -> fractions.Fraction | None:

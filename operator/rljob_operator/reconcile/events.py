@@ -105,12 +105,12 @@ class EventRateLimiter:
     """Lets equal news of one job through once a minute; forgets what is older."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[str, str], float] = {}
+        self._reported_at: dict[tuple[str, str], float] = {}
 
     def allow(self, uid: str, draft: EventDraft, *, now: float) -> bool:
         """Return whether this is to be reported; times are monotonic seconds."""
-        self._told = {key: at for key, at in self._told.items() if now - at < QUIET_S}
-        if (uid, draft.reason) in self._told:
+        self._reported_at = {key: at for key, at in self._reported_at.items() if now - at < QUIET_S}
+        if (uid, draft.reason) in self._reported_at:
             return False
-        self._told[(uid, draft.reason)] = now
+        self._reported_at[(uid, draft.reason)] = now
         return True

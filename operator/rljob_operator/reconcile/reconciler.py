@@ -63,7 +63,7 @@ class Reconciler:
         clock: Clock,
         on_planned: Callable[[Observed, Plan, DesiredObjects], None] = _ignore,
     ) -> None:
-        self._cluster, self._wanted, self._clock, self._on_planned = cluster, desired, clock, on_planned
+        self._cluster, self._desired, self._clock, self._on_planned = cluster, desired, clock, on_planned
         # When each job's status was written, by uid: memory only, after a start the first write is due at once.
         self._written_at: dict[str, float] = {}
 
@@ -80,7 +80,7 @@ class Reconciler:
             if observed is None:
                 return None
             now = self._clock.now()
-            desired = self._wanted(observed)
+            desired = self._desired(observed)
             planned = plan(observed, desired, now=now)
             self._on_planned(observed, planned, desired)
             # What cannot be taken back rests on objects that were just read.

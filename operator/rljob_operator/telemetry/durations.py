@@ -57,7 +57,7 @@ class Starts:
     """The pods of one job whose start was reported. Those ready before anything was observed are left out."""
 
     def __init__(self) -> None:
-        self._known: set[str] | None = None
+        self._ready_uids: set[str] | None = None
 
     def observe(self, pods: Iterable[Pod]) -> list[tuple[str, float]]:
         """Return phases and their seconds of the pods that became ready for the first time since the last call.
@@ -66,8 +66,8 @@ class Starts:
         reported.
         """
         ready = [pod for pod in pods if pod.ready]
-        new = [] if self._known is None else [pod for pod in ready if pod.uid not in self._known]
-        self._known = {pod.uid for pod in ready} | ((self._known or set()) & {pod.uid for pod in pods})
+        new = [] if self._ready_uids is None else [pod for pod in ready if pod.uid not in self._ready_uids]
+        self._ready_uids = {pod.uid for pod in ready} | ((self._ready_uids or set()) & {pod.uid for pod in pods})
         return [phase for pod in new for phase in _phases(pod)]
 
 

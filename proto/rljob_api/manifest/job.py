@@ -196,8 +196,8 @@ class JobSpec(Section):
             return
         for role, pod in (("rollout", self.rollout.pod), ("trainer", self.trainer.pod)):
             if pod.asks_for_gpus:
-                asked = f"resources.limits.{next(iter(pod.gpus))}" if pod.gpus else "resourceClaims"
-                yield "device", "cpu", f"{role}.pod.{asked} asks for GPUs: leave those out, or use cuda"
+                resource = f"resources.limits.{next(iter(pod.gpus))}" if pod.gpus else "resourceClaims"
+                yield "device", "cpu", f"{role}.pod.{resource} asks for GPUs: leave those out, or use cuda"
 
     @rule(
         CelRule(

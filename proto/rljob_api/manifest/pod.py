@@ -259,8 +259,8 @@ class PodSpec(Section):
     @property
     def gpus(self) -> Mapping[str, int]:
         """GPUs that the pod asks for by a resource's name; a claim's are not counted."""
-        asked = {**self.resources.requests, **self.resources.limits}
-        return {name: num_bytes(count) for name, count in asked.items() if is_gpu(name) and num_bytes(count) > 0}
+        quantities = {**self.resources.requests, **self.resources.limits}
+        return {name: num_bytes(count) for name, count in quantities.items() if is_gpu(name) and num_bytes(count) > 0}
 
     @property
     def asks_for_gpus(self) -> bool:
@@ -270,8 +270,8 @@ class PodSpec(Section):
     @rule()
     def gpus_are_limits(self) -> Iterator[Problem]:
         """GPUs are whole, and a request of them is the limit: the API server takes no pod with another."""
-        for kind, given in (("requests", self.resources.requests), ("limits", self.resources.limits)):
-            for name, count in ((name, count) for name, count in given.items() if is_gpu(name)):
+        for kind, quantities in (("requests", self.resources.requests), ("limits", self.resources.limits)):
+            for name, count in ((name, count) for name, count in quantities.items() if is_gpu(name)):
                 if not count.isdecimal():
                     yield f"resources.{kind}.{name}", count, "it must be a whole number"
         for name, count in ((name, count) for name, count in self.resources.requests.items() if is_gpu(name)):

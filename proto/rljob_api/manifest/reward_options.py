@@ -209,8 +209,8 @@ def problems(
 def _reason(type_: str, kind: type[pydantic.BaseModel], problem: str, message: str) -> str:
     if problem != "extra_forbidden":
         return message[:1].lower() + message[1:]
-    known = ", ".join(str(field.alias) for field in kind.model_fields.values())
-    return f"{type_} has no such option; it has {known or 'none'}"
+    options = ", ".join(str(field.alias) for field in kind.model_fields.values())
+    return f"{type_} has no such option; it has {options or 'none'}"
 
 
 def _is_number(value: object) -> bool:

@@ -166,17 +166,17 @@ class VerifierSpec(ExecutionSettings):
         ),
     )
     def one_runtime_class(self) -> Iterator[Problem]:
-        wanted, written = runtime_class(self.isolation), self.pod.runtime_class_name
-        if wanted and written is not None and written != wanted:
-            because = f"verifier.isolation is {RUNTIME_CLASS}{wanted}: leave it out"
+        required, written = runtime_class(self.isolation), self.pod.runtime_class_name
+        if required and written is not None and written != required:
+            because = f"verifier.isolation is {RUNTIME_CLASS}{required}: leave it out"
             yield "pod.runtimeClassName", written, because
 
     @rule()
     def pods_are_confined(self) -> Iterator[Problem]:
         """A verifier runs what a model wrote: it gets no accelerator, no Secret and no pod template of a user's."""
         pod = self.pod
-        for kind, given in (("requests", pod.resources.requests), ("limits", pod.resources.limits)):
-            for key in [key for key in given if key not in POD_RESOURCES]:
+        for kind, quantities in (("requests", pod.resources.requests), ("limits", pod.resources.limits)):
+            for key in [key for key in quantities if key not in POD_RESOURCES]:
                 yield f"pod.resources.{kind}", key, f"verifiers get {', '.join(POD_RESOURCES)} and nothing else"
         for variable in pod.env:
             if variable.value_from is not None and variable.value_from.secret_key_ref is not None:

@@ -23,8 +23,8 @@ def model_in(annotation: object) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     if typing.get_origin(annotation) in (typing.Union, types.UnionType, tuple, typing.Annotated):
-        found = (model_in(part) for part in typing.get_args(annotation))
-        return next((model for model in found if model is not None), None)
+        models = (model_in(part) for part in typing.get_args(annotation))
+        return next((model for model in models if model is not None), None)
     return None
 
 

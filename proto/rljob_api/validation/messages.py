@@ -22,11 +22,11 @@ ENVIRONMENT = "env"
 
 def explain_errors(error: ValidationError, *, document: JsonValue, model: type[BaseModel]) -> list[str]:
     """Return one sentence per error of pydantic, in the order of the manifest's fields, without repetitions."""
-    found: dict[str, None] = {}
+    sentences: dict[str, None] = {}
     for detail in error.errors(include_url=False):
         if detail["type"] != "default_factory_not_called" and not _follows_from_another(detail, document):
-            found.setdefault(_sentence(detail, document=document, model=model))
-    return list(found)
+            sentences.setdefault(_sentence(detail, document=document, model=model))
+    return list(sentences)
 
 
 def show(value: object) -> str:
@@ -130,8 +130,8 @@ def _meant(key: str, *, siblings: Sequence[str], model: type[BaseModel]) -> str 
 
 def _elsewhere(key: str, model: type[BaseModel]) -> str | None:
     """Return the only path below spec that ends in this key, so that a misplaced field is told its place."""
-    wanted = migration.folded(key)
-    paths = [path for path, _ in fields.all_paths(model) if migration.folded(path.rsplit(".", 1)[-1]) == wanted]
+    folded_key = migration.folded(key)
+    paths = [path for path, _ in fields.all_paths(model) if migration.folded(path.rsplit(".", 1)[-1]) == folded_key]
     spec_paths = [path.removeprefix("spec.") for path in paths if path.startswith("spec.")]
     return spec_paths[0] if len(spec_paths) == 1 else None
 
@@ -166,8 +166,8 @@ def _unit(kind: str) -> str:
 
 def _of_type(kind: str, field: FieldInfo | None) -> str:
     words = {"int": "a whole number", "bool": "true or false", "string": "text", "tuple": "a list", "dict": "a mapping"}
-    found = next((word for prefix, word in words.items() if kind.startswith(prefix)), "a mapping")
-    return f"must be {found}{_bounds(field) if found == 'a whole number' else ''}"
+    expected = next((word for prefix, word in words.items() if kind.startswith(prefix)), "a mapping")
+    return f"must be {expected}{_bounds(field) if expected == 'a whole number' else ''}"
 
 
 def _bounds(field: FieldInfo | None) -> str:

@@ -86,7 +86,9 @@ def _paths() -> Mapping[str, str]:
     paths: dict[str, set[str]] = {}
     for field in foreign_fields():
         paths.setdefault(folded(field.name.rsplit(".", 1)[-1]), set()).add(field.path)
-    derived = {key: found.pop() for key, found in paths.items() if len(found) == 1 and key not in _GENERAL}
+    derived = {
+        key: candidates.pop() for key, candidates in paths.items() if len(candidates) == 1 and key not in _GENERAL
+    }
     return derived | {folded(word): path for word, path in _tables().words.items()}
 
 

@@ -122,15 +122,15 @@ def version_spans(versions: types.Ints) -> Iterator[work_pb2.VersionSpan]:
     """Yield runs of equal version ids, leaving out -1. versions [L]."""
     data, length, start = versions.tobytes(), len(versions), 0
     while start < length:
-        one, end, size = data[4 * start : 4 * start + 4], start + 1, 1
+        value, end, size = data[4 * start : 4 * start + 4], start + 1, 1
         # Twice as many at a time while they are equal, then half as many: whole stretches are compared in C.
-        while end < length and data[4 * end : 4 * (end + size)] == one * min(size, length - end):
+        while end < length and data[4 * end : 4 * (end + size)] == value * min(size, length - end):
             end, size = min(length, end + size), 2 * size
         while end < length and size > 1:
             size //= 2
-            if data[4 * end : 4 * (end + size)] == one * size:
+            if data[4 * end : 4 * (end + size)] == value * size:
                 end += size
-        version = int.from_bytes(one, "little", signed=True)
+        version = int.from_bytes(value, "little", signed=True)
         if version != types.NO_VERSION:
             yield work_pb2.VersionSpan(start=start, end=end, version=version)
         start = end

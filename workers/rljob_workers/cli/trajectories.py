@@ -23,7 +23,7 @@ def row_fields(row: dumps.Row, facts: group_facts.Facts) -> dict[str, object]:
 
     These are None or empty where the ledger does not know the group; `state` is superseded if another attempt counts.
     """
-    superseded = facts.known and facts.attempt != row.attempt
+    superseded = facts.in_ledger and facts.attempt != row.attempt
     return {
         **row.model_dump(mode="json"),
         "state": "superseded" if superseded else facts.state,

@@ -25,7 +25,7 @@ class ConfigWatch:
     def __init__(self, parts: context.CoordinatorContext, path: pathlib.Path) -> None:
         """`path` is what --config named."""
         self._context, self._path = parts, path
-        self._seen, self._readable = b"", True
+        self._content, self._readable = b"", True
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -43,9 +43,9 @@ class ConfigWatch:
             self._readable = False
             return
         self._readable = True
-        if content == self._seen:
+        if content == self._content:
             return
-        self._seen = content
+        self._content = content
         try:
             new = process_config.CoordinatorConfig.model_validate_json(content)
         except pydantic.ValidationError as error:

@@ -105,7 +105,7 @@ class Dispatch:
         reported = self._context.pods.serving(token)
         while True:
             mark = self._context.changes.mark
-            self._context.pods.seen(token, now=self._context.clock.now())
+            self._context.pods.record_contact(token, now=self._context.clock.now())
             evaluates = token in await self._evaluators()
             leases, reason, finished, step = await self._context.ledger.run(
                 functools.partial(self._lease, token, capacity, serving_version, evaluates)
@@ -234,7 +234,7 @@ class Dispatch:
     async def submit(self, token: str, group: types.PromptGroup, payload: bytes = b"") -> types.SubmitReply:
         """Accept a group, or say why not; what is answered is durable. `payload`: the group's message as it came."""
         now = self._context.clock.now()
-        self._context.pods.seen(token, now=now)
+        self._context.pods.record_contact(token, now=now)
         return await self._context.ledger.run(
             submissions.accept,
             token=token,

@@ -56,7 +56,7 @@ class Housekeeper:
         self._facts: queries.Facts | None = None
         self._results: Sequence[types.EvaluationResult] = ()
         self._num_evaluations = 0
-        self._told = False
+        self._failure_logged = False
         self._durable_at, self._durable_seq = 0.0, 0
         self._began = parts.clock.now()
         self._infra, self._infra_share, self._failing_role = infra_share.InfraShare(), 0.0, ""
@@ -75,11 +75,11 @@ class Housekeeper:
         try:
             await self.tick()
         except errors.UnavailableError as error:
-            if not self._told:
+            if not self._failure_logged:
                 logger.error("background work waits: %s", error, extra={"error_class": error.name})
-            self._told = True
+            self._failure_logged = True
         else:
-            self._told = False
+            self._failure_logged = False
 
     async def tick(self) -> None:
         """Do everything that is due now. Raises DataError where the data are such that the run cannot continue."""

@@ -28,7 +28,7 @@ class Training:
         end, since = self._context.clock.monotonic() + wait_s, self._context.clock.now()
         while True:
             mark = self._context.changes.batches.mark
-            self._context.pods.seen(token, now=self._context.clock.now())
+            self._context.pods.record_contact(token, now=self._context.clock.now())
             header = await self._context.ledger.run(
                 steps.decide, token=token, step=step, rank=rank, world_size=world_size, stop=stop
             )
@@ -81,7 +81,7 @@ class Training:
     ) -> bool:
         """Record a finished step; True if it was already."""
         now = self._context.clock.now()
-        self._context.pods.seen(token, now=now)
+        self._context.pods.record_contact(token, now=now)
         return await self._context.ledger.run(
             steps.commit_step,
             token=token,
@@ -95,7 +95,7 @@ class Training:
     async def commit_checkpoint(self, *, token: str, step: int, uri: str, seconds: float, final: bool) -> list[int]:
         """Record a checkpoint and prune. Which older ones may go is the trainer's decision: the answer is empty."""
         now = self._context.clock.now()
-        self._context.pods.seen(token, now=now)
+        self._context.pods.record_contact(token, now=now)
         await self._context.ledger.run(
             checkpoints.commit_checkpoint, token=token, step=step, uri=uri, seconds=seconds, final=final, now=now
         )

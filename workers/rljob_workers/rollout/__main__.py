@@ -32,7 +32,7 @@ def _without_device(config: process_config.RolloutConfig) -> list[str]:
         because=f"spec.rollout.engine.tensorParallelSize {engine.tensor_parallel_size}",
         image=device.image_kind(),
         engine=device.engine_kind(engine.type),
-        seen=len(device.gpus()),
+        num_visible=len(device.gpus()),
     )
 
 

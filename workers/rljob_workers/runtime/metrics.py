@@ -20,13 +20,13 @@ class _Series(Generic[FamilyT]):
     def __init__(self, family: FamilyT, identity: dict[str, str]) -> None:
         """Wrap a family whose first labels are the job's."""
         self._family, self._identity = family, identity
-        self._known: dict[tuple[tuple[str, str], ...], FamilyT] = {}
+        self._children: dict[tuple[tuple[str, str], ...], FamilyT] = {}
 
     def _of(self, labels: dict[str, str]) -> FamilyT:
         key = tuple(labels.items())
-        if key not in self._known:
-            self._known[key] = self._family.labels(**self._identity, **labels)
-        return self._known[key]
+        if key not in self._children:
+            self._children[key] = self._family.labels(**self._identity, **labels)
+        return self._children[key]
 
 
 class Counter(_Series[prometheus_client.Counter]):

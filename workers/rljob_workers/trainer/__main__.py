@@ -65,7 +65,7 @@ def _without_device(config: process_config.TrainerConfig) -> list[str]:
         because=f"spec.trainer.processesPerNode {config.spec.trainer.processes_per_node}",
         image=device.image_kind(),
         engine=None,
-        seen=len(device.gpus()),
+        num_visible=len(device.gpus()),
     )
 
 

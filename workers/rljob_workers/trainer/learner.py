@@ -144,7 +144,7 @@ class Learner:
             most = self._engine.largest([float(len(part)) for part in work])
             computed = self._engine.total(self._computed(first))
         minibatches = header.minibatches[: self._algorithm.minibatches]
-        observed = statistics.Observed.of(minibatches, trained=computed[:2], seen=computed[2:])
+        observed = statistics.Observed.of(minibatches, trained=computed[:2], counted=computed[2:])
         for update, part in enumerate(work):
             idle = batch_tensors.to_tensors(batch_tensors.idle_batch(update), self._engine.device)
             part.extend(pre_update.Work(idle, idle=True) for _ in range(max(1, int(most[update])) - len(part)))
@@ -242,7 +242,7 @@ class Learner:
                 trainer_version=header.trainer_version,
                 proximal=item.proximal,
                 reference=item.reference,
-                kept=item.kept,
+                keep_mask=item.keep_mask,
                 mean_weight=mean_weight,
                 row_observed=self._observed(item.tensors),
                 observed=observed,

@@ -51,7 +51,7 @@ class Prepared:
 
 @dataclasses.dataclass(slots=True)
 class Work:
-    """One micro-batch of the step. `idle`: it only keeps collectives in step. kept [N]: what M2PO leaves.
+    """One micro-batch of the step. `idle`: it only keeps collectives in step. keep_mask [N]: what M2PO leaves.
 
     values, returns [N]: the critic's before the step, and what it is to learn.
     """
@@ -60,7 +60,7 @@ class Work:
     idle: bool
     proximal: torch.Tensor | None = None
     reference: torch.Tensor | None = None
-    kept: torch.Tensor | None = None
+    keep_mask: torch.Tensor | None = None
     values: advantages.Values | None = None
     returns: torch.Tensor | None = None
 
@@ -173,7 +173,7 @@ def _drop_far_tokens(work: Sequence[Sequence[Work]], engine: Engine, threshold: 
     cuts = m2po.cuts(whole, threshold, total=engine.total, largest=engine.largest)
     for part, values, cut in zip(work, squares, cuts, strict=True):
         for item, value in zip((item for item in part if not item.idle), values, strict=True):
-            item.kept = value.double() <= cut
+            item.keep_mask = value.double() <= cut
 
 
 def _mean_weight(work: Sequence[Sequence[Work]], engine: Engine, algorithm: AlgorithmSpec) -> float:

@@ -94,7 +94,7 @@ class Pool:
         self._size, self._launch, self._metrics, self._clock = size, launch, metrics, clock
         self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
         self._spares: asyncio.Queue[launcher.Worker | StartError] = asyncio.Queue()
-        self._wanted = asyncio.Semaphore(size.num_spares)
+        self._spare_requests = asyncio.Semaphore(size.num_spares)
         self._canaries = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._num_busy = 0
@@ -185,7 +185,7 @@ class Pool:
     async def _replenish_spares(self) -> None:
         backoff = retry.Backoff(first_s=0.2, most_s=10.0)
         while True:
-            await self._wanted.acquire()
+            await self._spare_requests.acquire()
             num_invalidations = self._num_invalidations
             try:
                 spare: launcher.Worker | StartError = await self._start_worker()
@@ -207,7 +207,7 @@ class Pool:
         for _ in range(self._spares.qsize()):
             spare = self._spares.get_nowait()
             if isinstance(spare, _START_ERRORS):
-                self._wanted.release()
+                self._spare_requests.release()
             else:
                 self._spares.put_nowait(spare)
 
@@ -234,7 +234,7 @@ class Pool:
     async def _next_worker(self) -> launcher.Worker | None:
         """Take a ready worker and have another one started; None if the start failed."""
         spare = await self._spares.get()
-        self._wanted.release()
+        self._spare_requests.release()
         return None if isinstance(spare, _START_ERRORS) else spare
 
     async def _grade(

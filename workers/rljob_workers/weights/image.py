@@ -75,11 +75,11 @@ def layout_id(tensors: Iterable[types.TensorSpec]) -> str:
 def digests(image: memoryview, layout: types.Layout, only: Iterable[int] | None = None) -> dict[int, bytes]:
     """Return xxh3-128 of each tensor's raw bytes, by index in the layout; `only` limits the indices."""
     indices = range(len(layout.tensors)) if only is None else only
-    found = {}
+    by_index = {}
     for index in indices:
         tensor = layout.tensors[index]
-        found[index] = xxhash.xxh3_128_digest(image[tensor.offset : tensor.offset + tensor.length])
-    return found
+        by_index[index] = xxhash.xxh3_128_digest(image[tensor.offset : tensor.offset + tensor.length])
+    return by_index
 
 
 def state_hash(layout: types.Layout, tensor_digests: Mapping[int, bytes]) -> str:
@@ -94,11 +94,11 @@ def verify(image: memoryview, layout: types.Layout, version: types.WeightVersion
     """Check that `image` is `version`. Raises DigestError naming the first tensor that differs."""
     if version.layout_id != layout.layout_id:
         raise errors.WeightsError(f"version {version.version} has another layout")
-    found = digests(image, layout)
+    actual = digests(image, layout)
     for index, tensor in enumerate(layout.tensors):
-        if index in version.digests and version.digests[index] != found[index]:
+        if index in version.digests and version.digests[index] != actual[index]:
             raise errors.DigestError(f"tensor {tensor.name} of version {version.version} does not match its digest")
-    if state_hash(layout, found) != version.state_hash:
+    if state_hash(layout, actual) != version.state_hash:
         raise errors.DigestError(f"version {version.version} does not match its state hash")
 
 
@@ -188,7 +188,7 @@ def initial_version(
 
 def initial_manifest(job: str, layout: types.Layout, image: memoryview) -> types.WeightVersion:
     """Return the manifest of version 0 for an image that was filled from the model files."""
-    found = digests(image, layout)
+    tensor_digests = digests(image, layout)
     return types.WeightVersion(
         job=job,
         version=types.VersionId(0),
@@ -197,7 +197,7 @@ def initial_manifest(job: str, layout: types.Layout, image: memoryview) -> types
         parent=types.NO_VERSION,
         created_at=0.0,
         layout_id=layout.layout_id,
-        digests=found,
-        state_hash=state_hash(layout, found),
+        digests=tensor_digests,
+        state_hash=state_hash(layout, tensor_digests),
         exporter="model-files",
     )

@@ -268,7 +268,7 @@ def test_change_that_no_watch_tells_ages_until_one_does() -> None:
     listed.compare()
     lag = listed.lister.lag
     assert lag.seconds(now=time.monotonic() + 100.0) >= 100.0
-    lag.told(held["metadata"]["uid"])
+    lag.clear(held["metadata"]["uid"])
     assert lag.seconds(now=time.monotonic() + 100.0) == 0.0
 
 

@@ -29,8 +29,8 @@ def test_an_example_for_gpus_is_planned_where_there_is_none_and_run_tells_what_i
     assert planned.exit_code == 0
     body = json.loads(planned.stdout)
     assert [line.split(":")[1].split()[0] for line in body["gpus"]] == ["nvidia.com/gpu", "nvidia.com/gpu"]
-    assert any("but none is seen here" in warning for warning in body["warnings"])
+    assert any("but none is visible here" in warning for warning in body["warnings"])
     ran = rljob("run", str(path), "--run-dir", str(tmp_path / "run"))
     assert ran.exit_code == 2
-    assert "but none is seen here" in ran.stderr
+    assert "but none is visible here" in ran.stderr
     assert not (tmp_path / "run" / "logs").exists()

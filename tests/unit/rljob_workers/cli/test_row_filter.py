@@ -62,8 +62,10 @@ def test_ledger_is_asked_only_where_the_row_does_not_decide() -> None:
 
 def test_reason_of_a_drop_is_the_ledgers() -> None:
     wanted = trajectories.RowFilter(reasons={"stale"})
-    assert wanted.matches(row(), lambda group: group_facts.Facts(group=group, known=True, drop_reason="stale"))
-    assert not wanted.matches(row(), lambda group: group_facts.Facts(group=group, known=True, drop_reason="rewound"))
+    assert wanted.matches(row(), lambda group: group_facts.Facts(group=group, in_ledger=True, drop_reason="stale"))
+    assert not wanted.matches(
+        row(), lambda group: group_facts.Facts(group=group, in_ledger=True, drop_reason="rewound")
+    )
 
 
 def test_every_condition_must_hold() -> None:

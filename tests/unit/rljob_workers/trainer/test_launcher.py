@@ -49,7 +49,7 @@ def test_a_trainer_for_gpus_where_there_is_none_says_so_and_does_not_train_on_pr
     path = tmp_path / "role.json"
     path.write_text(config_of(device="cuda", processes_per_node=2).model_dump_json())
     assert program.main(["--config", str(path)]) == enums.ExitCode.CONFIGURATION
-    assert "spec.trainer.processesPerNode 2 needs 2 GPUs in one place, but none is seen" in capsys.readouterr().err
+    assert "spec.trainer.processesPerNode 2 needs 2 GPUs in one place, but none is visible" in capsys.readouterr().err
     assert program.main(["--config", str(path), "--check"]) == enums.ExitCode.BAD_INPUT
 
 

@@ -3,7 +3,7 @@
 Reads only, also while the coordinator is at work. With `--step K` it prints the groups that were trained in step K or
 scored its weights; else it reads group ids from standard input, one a line, and answers each with one JSON line:
 
-    {"group": "g00000007", "known": true, "state": "trained", "attempt": 0, "step": 3, "age": 1, "drop_reason": "",
+    {"group": "g00000007", "in_ledger": true, "state": "trained", "attempt": 0, "step": 3, "age": 1, "drop_reason": "",
      "source": "train", "advantages": {"0": [0.5], "1": [-0.5]}}
 
 advantages: by sample, one value per row that adds to the loss; a row of a recorded batch that adds nothing (advantage
@@ -38,12 +38,12 @@ class Reader:
         self._of_step = functools.lru_cache(maxsize=1)(self._advantages)
 
     def group(self, group_id: str) -> dict[str, object]:
-        """Return the facts of a group; `known` is false where the ledger has no such group."""
+        """Return the facts of a group; `in_ledger` is false where the ledger has no such group."""
         row = self._database.one(f"SELECT {_COLUMNS} FROM groups WHERE group_id = ?", group_id)
         if row is not None:
             return self._facts(row)
         member = retention.find(self._database, group_id)
-        return {"group": group_id, "known": False} if member is None else _old_facts(member)
+        return {"group": group_id, "in_ledger": False} if member is None else _old_facts(member)
 
     def step(self, step: int) -> Iterator[dict[str, object]]:
         """Yield the facts of the groups that a step of the surviving history trained, then of those that scored it."""
@@ -59,7 +59,7 @@ class Reader:
         of_step = None if step is None else self._of_step(step)
         return {
             "group": row["group_id"],
-            "known": True,
+            "in_ledger": True,
             "state": row["state"],
             "attempt": row["attempt"],
             "step": row["eval_step"] if row["kind"] == enums.GroupKind.EVALUATION else step,
@@ -97,7 +97,7 @@ def _old_facts(member: retention.Member) -> dict[str, object]:
     ended = member.fate in (enums.GroupState.TRAINED, retention.EVALUATED)
     return {
         "group": member.group_id,
-        "known": True,
+        "in_ledger": True,
         "state": enums.GroupState.TRAINED if ended else enums.GroupState.DROPPED,
         "attempt": member.attempt,
         "step": member.step,

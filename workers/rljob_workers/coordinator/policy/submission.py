@@ -128,8 +128,8 @@ def evaluate(group: types.PromptGroup, facts: Facts, *, spec: JobSpec) -> Decisi
         return _failed(facts, spec, infra=infra, outcome=enums.TrajectoryOutcome.INFRA_FAILURE, detail=detail)
     if evaluation:
         return Decision(outcome=enums.TrajectoryOutcome.RECORDED)
-    wanted = spec.data.filter_groups
-    reason = filters.rejection(wanted, [metric(row, wanted.metric) for row in group.trajectories])
+    group_filter = spec.data.filter_groups
+    reason = filters.rejection(group_filter, [metric(row, group_filter.metric) for row in group.trajectories])
     if reason is None and group.rejected:
         reason = enums.DropReason.REJECTED
     if reason is not None:

@@ -70,7 +70,7 @@ class Pods:
         chosen = [pod for pod in self._pods.values() if role is None or pod.role is role]
         return sorted(chosen, key=lambda pod: (pod.role, pod.pod, pod.rank))
 
-    def seen(self, token: str, *, now: float) -> Pod | None:
+    def record_contact(self, token: str, *, now: float) -> Pod | None:
         """Note that a process was heard of."""
         pod = self._pods.get(token)
         if pod is not None:
@@ -103,7 +103,7 @@ class Pods:
         draining: bool,
         now: float,
     ) -> Pod | None:
-        pod = self.seen(token, now=now)
+        pod = self.record_contact(token, now=now)
         if pod is None:
             return None
         pod.serving_version, pod.receiver_state, pod.draining = serving_version, receiver_state, draining

@@ -39,7 +39,7 @@ class Publishing:
             )
             return answer, versions.head(ledger).version
 
-        self._context.pods.seen(token, now=now)
+        self._context.pods.record_contact(token, now=now)
         answer, head = await self._context.ledger.run(register)
         logger.info(
             "version %d of step %d: %s %s", proposal.version, proposal.step, answer.outcome, answer.detail,

@@ -69,8 +69,8 @@ def wait_shares(steps: Sequence[history.Step]) -> str:
     figure, axes = _axes("step", "share of time")
     x = [step.step for step in steps]
     axes.plot(x, [step.wait_share for step in steps], color=_ORANGE, marker=".", label="trainer waits")
-    known = [(step.step, step.rollout_wait_share) for step in steps if step.rollout_wait_share is not None]
-    axes.plot([a for a, _ in known], [b for _, b in known], color=_BLUE, marker=".", label="rollouts wait")
+    points = [(step.step, step.rollout_wait_share) for step in steps if step.rollout_wait_share is not None]
+    axes.plot([a for a, _ in points], [b for _, b in points], color=_BLUE, marker=".", label="rollouts wait")
     axes.set_ylim(0, 1)
     axes.legend(frameon=False)
     return _image(figure, "wait shares by step")
@@ -114,8 +114,8 @@ def weight_syncs(syncs: Sequence[history.Sync]) -> str:
 def logprob_gap(steps: Sequence[history.Step]) -> str:
     """Mean absolute log-probability difference, engine against trainer."""
     figure, axes = _axes("step", "nats")
-    known = [(step.step, step.logprob_gap) for step in steps if step.logprob_gap is not None]
-    axes.plot([x for x, _ in known], [y for _, y in known], color=_PURPLE, marker=".")
+    points = [(step.step, step.logprob_gap) for step in steps if step.logprob_gap is not None]
+    axes.plot([x for x, _ in points], [y for _, y in points], color=_PURPLE, marker=".")
     axes.set_ylim(bottom=0)
     return _image(figure, "log-probability gap by step")
 

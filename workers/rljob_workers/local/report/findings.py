@@ -32,8 +32,8 @@ def findings(run: history.Run, numbers: summary.Summary, entries: Sequence[journ
     """Return what is notable, in the order of the page; nothing of a run without steps."""
     if not run.steps:
         return ()
-    found = (_reward(run), _evaluation(run), _stale(numbers), _waits(numbers), _pause(run, numbers), _gap(run))
-    return tuple(one for several in (*found, _failures(numbers), _restarts(entries)) for one in several)
+    parts = (_reward(run), _evaluation(run), _stale(numbers), _waits(numbers), _pause(run, numbers), _gap(run))
+    return tuple(finding for several in (*parts, _failures(numbers), _restarts(entries)) for finding in several)
 
 
 def _reward(run: history.Run) -> Iterator[Finding]:

@@ -151,11 +151,11 @@ def trainer_wait_share(steps: Sequence[history.Step]) -> float:
 
 def rollout_wait_share(steps: Sequence[history.Step]) -> float:
     """Return the mean of the steps' rollout wait shares, weighted by their seconds."""
-    known = [step for step in steps if step.rollout_wait_share is not None]
-    total_s = sum(step.total_s for step in known)
+    measured_steps = [step for step in steps if step.rollout_wait_share is not None]
+    total_s = sum(step.total_s for step in measured_steps)
     if total_s <= 0:
         return 0.0
-    return sum((step.rollout_wait_share or 0.0) * step.total_s for step in known) / total_s
+    return sum((step.rollout_wait_share or 0.0) * step.total_s for step in measured_steps) / total_s
 
 
 def throughput(run: history.Run) -> ThroughputPart:

@@ -67,7 +67,7 @@ class Launcher:
         self._gpus = gpus or {}
         self._configs, self._directory, self._programs = dict(configs), directory, programs
         self._journal, self._clock, self._attempt = log, clock, attempt
-        self._env, self._held = env, inherited_fds
+        self._env, self._inherited_fds = env, inherited_fds
 
     def spawn(self, name: str, role: enums.Role) -> child.Child:
         """Write the config of `name` and start its process. Raises OSError."""
@@ -88,7 +88,7 @@ class Launcher:
             command=[*self._programs(role), "--config", str(path)],
             log=self._directory.logs / f"{name}.jsonl",
             env=self._env if name not in self._gpus else {**self._env, device.VISIBLE: ",".join(self._gpus[name])},
-            inherited_fds=self._held,
+            inherited_fds=self._inherited_fds,
         )
 
     def _next_attempt(self, config: process_config.TrainerConfig) -> process_config.TrainerConfig:

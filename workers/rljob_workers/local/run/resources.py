@@ -70,12 +70,12 @@ def plan_gpus(
             shares.append(config.spec.rollout.engine.gpu_memory_utilization)
         elif isinstance(config, process_config.TrainerConfig):
             needed[name] = config.spec.trainer.processes_per_node
-    wanted = {
+    devices = {
         config.device
         for config in configs.values()
         if isinstance(config, process_config.RolloutConfig | process_config.TrainerConfig)
     }
-    if "cpu" in wanted or ("cuda" not in wanted and not gpus):
+    if "cpu" in devices or ("cuda" not in devices and not gpus):
         return {}
     total = sum(needed.values())
     if total <= len(gpus):
@@ -85,9 +85,9 @@ def plan_gpus(
         _share_one(shares)
         return dict.fromkeys(needed, (gpus[0],))
     listed = ", ".join(f"{name} {count}" for name, count in needed.items())
-    seen = f"{len(gpus) or 'none'} {'is' if len(gpus) < 2 else 'are'} seen"
+    visible = f"{len(gpus) or 'none'} {'is' if len(gpus) < 2 else 'are'} visible"
     raise errors.ManifestError(
-        f"the job computes on {total} GPUs ({listed}), but {seen}"
+        f"the job computes on {total} GPUs ({listed}), but {visible}"
         " here: lower spec.rollout.replicas, spec.rollout.engine.tensorParallelSize or spec.trainer.processesPerNode"
     )
 

@@ -21,7 +21,7 @@ class Facts(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
 
     group: str
-    known: bool = False
+    in_ledger: bool = False
     state: str = ""
     attempt: int = 0
     step: int | None = None
@@ -45,19 +45,19 @@ class Ledger:
         """The process is started by the first question. End it with `close`."""
         self._state = state
         self._process: subprocess.Popen[str] | None = None
-        self._known: dict[str, Facts] = {}
+        self._facts: dict[str, Facts] = {}
 
     def facts(self, group: str) -> Facts:
         """Return what the ledger says of a group. Raises LedgerError if the ledger cannot be read."""
-        if group not in self._known:
+        if group not in self._facts:
             # The rows of a group follow each other: one group, or those of the step that was asked for, are enough.
-            self._known = {group: self._ask(group) if self._exists() else Facts(group=group)}
-        return self._known[group]
+            self._facts = {group: self._ask(group) if self._exists() else Facts(group=group)}
+        return self._facts[group]
 
     def groups_of_step(self, step: int) -> list[str]:
         """Return the ids of the groups of a step, none if it has none. Raises LedgerError."""
-        self._known = {facts.group: facts for facts in self._of_step(step)} if self._exists() else {}
-        return list(self._known)
+        self._facts = {facts.group: facts for facts in self._of_step(step)} if self._exists() else {}
+        return list(self._facts)
 
     def close(self) -> None:
         if self._process is not None:

@@ -49,13 +49,13 @@ class ChatCompletions:
     """POST /v1/chat/completions."""
 
     def read(self, body: object, sampling: types.Sampling) -> Call:
-        given = _checked(body, _CHAT, sampling)
+        fields = _checked(body, _CHAT, sampling)
         return Call(
-            messages=requests.chat_messages(given.get("messages")),
-            tools=requests.tools(given, nested=True),
-            max_tokens=requests.max_tokens(given, ("max_completion_tokens", "max_tokens")),
-            stream=requests.flag(given, "stream"),
-            model=str(given.get("model", "policy")),
+            messages=requests.chat_messages(fields.get("messages")),
+            tools=requests.tools(fields, nested=True),
+            max_tokens=requests.max_tokens(fields, ("max_completion_tokens", "max_tokens")),
+            stream=requests.flag(fields, "stream"),
+            model=str(fields.get("model", "policy")),
         )
 
     def answer(self, call: Call, done: interactions.Interaction, *, created: int) -> Json:
@@ -68,7 +68,7 @@ class ChatCompletions:
         whole = _chat_message(done)
         if "tool_calls" in whole:
             whole["tool_calls"] = [
-                {"index": index, **_chat_tool_call(made)} for index, made in enumerate(_output(done).tool_calls)
+                {"index": index, **_chat_tool_call(call)} for index, call in enumerate(_output(done).tool_calls)
             ]
         for delta, ending in ((whole, None), ({}, _ending(done))):
             yield _event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": ending}]})
@@ -79,17 +79,17 @@ class Responses:
     """POST /v1/responses."""
 
     def read(self, body: object, sampling: types.Sampling) -> Call:
-        given = _checked(body, _RESPONSES, sampling)
-        messages = requests.response_messages(given.get("input"))
-        instructions = given.get("instructions")
+        fields = _checked(body, _RESPONSES, sampling)
+        messages = requests.response_messages(fields.get("input"))
+        instructions = fields.get("instructions")
         if isinstance(instructions, str):
             messages = (interactions.Message(role="system", content=instructions), *messages)
         return Call(
             messages=messages,
-            tools=requests.tools(given, nested=False),
-            max_tokens=requests.max_tokens(given, ("max_output_tokens",)),
-            stream=requests.flag(given, "stream"),
-            model=str(given.get("model", "policy")),
+            tools=requests.tools(fields, nested=False),
+            max_tokens=requests.max_tokens(fields, ("max_output_tokens",)),
+            stream=requests.flag(fields, "stream"),
+            model=str(fields.get("model", "policy")),
         )
 
     def answer(self, call: Call, done: interactions.Interaction, *, created: int) -> Json:
@@ -147,10 +147,10 @@ def _item_events(item: Json, text: str, index: int) -> Iterator[tuple[str, Json]
 DIALECTS: Mapping[str, Dialect] = {"chat/completions": ChatCompletions(), "responses": Responses()}
 
 
-def _checked(body: object, known: set[str], sampling: types.Sampling) -> Mapping[str, object]:
+def _checked(body: object, allowed: set[str], sampling: types.Sampling) -> Mapping[str, object]:
     if not isinstance(body, dict):
         raise requests.BadCallError("the body must be a JSON object")
-    unknown = sorted(key for key, value in body.items() if key not in known and value is not None)
+    unknown = sorted(key for key, value in body.items() if key not in allowed and value is not None)
     if unknown:
         raise requests.BadCallError(f"not supported: {', '.join(unknown)}")
     if body.get("n") not in (None, 1):
@@ -169,8 +169,8 @@ def _chat_message(done: interactions.Interaction) -> Json:
     output = _output(done)
     if not output.tool_calls:
         return {"role": "assistant", "content": output.content}
-    made = [_chat_tool_call(call) for call in output.tool_calls]
-    return {"role": "assistant", "content": output.content or None, "tool_calls": made}
+    tool_calls = [_chat_tool_call(call) for call in output.tool_calls]
+    return {"role": "assistant", "content": output.content or None, "tool_calls": tool_calls}
 
 
 def _chat_tool_call(call: tools.ToolCall) -> Json:
@@ -184,14 +184,14 @@ def _response_items(done: interactions.Interaction) -> list[Json]:
     message: Json = {
         "type": "message", "id": f"msg-{done.id}", "status": status, "role": "assistant", "content": [part],
     }  # fmt: skip
-    made: list[Json] = [
+    tool_calls: list[Json] = [
         {
             "type": "function_call", "id": f"fc-{call.id}", "call_id": call.id, "name": call.name,
             "arguments": call.arguments, "status": "completed",
         }
         for call in _output(done).tool_calls
     ]  # fmt: skip
-    return [message, *made] if _has_text(done) else made
+    return [message, *tool_calls] if _has_text(done) else tool_calls
 
 
 def _has_text(done: interactions.Interaction) -> bool:
@@ -213,8 +213,8 @@ def _ending(done: interactions.Interaction) -> str:
 
 def _usage(done: interactions.Interaction) -> dict[str, int]:
     assert done.result is not None, "only answered calls are written"
-    asked, answered = len(done.prompt_ids), len(done.result.output_ids)
-    return {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
+    prompt, completion = len(done.prompt_ids), len(done.result.output_ids)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 def _event(body: Json) -> str:

@@ -68,7 +68,7 @@ class ProxyCollector:
         """
         client = turns.EpisodeClient(inner=llm_client, seed=seed, max_model_len=self._max_model_len)
         episode = _Episode(
-            made=interactions.Interactions(),
+            history=interactions.Interactions(),
             asker=self._asker,
             client=client,
             gconfig=gconfig,
@@ -83,18 +83,18 @@ class ProxyCollector:
             )
         if episode.failure is not None:
             raise episode.failure
-        made = episode.made
-        made.reward(returned, drop_orphans=self._config.drop_retry_orphans)
-        total = made.discount(self._config.turn_discount)
-        rows = made.rows(self._config.export)
-        return protocols.Episode(rows=rows, total_reward=total, num_turns=len(made.finished())) if rows else None
+        history = episode.history
+        history.reward(returned, drop_orphans=self._config.drop_retry_orphans)
+        total = history.discount(self._config.turn_discount)
+        rows = history.rows(self._config.export)
+        return protocols.Episode(rows=rows, total_reward=total, num_turns=len(history.finished())) if rows else None
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class _Episode:
     """Answers the calls of one episode, one at a time."""
 
-    made: interactions.Interactions
+    history: interactions.Interactions
     asker: turns.Asker
     client: turns.EpisodeClient
     gconfig: types.Sampling
@@ -103,12 +103,12 @@ class _Episode:
 
     async def answer(self, call: calls.Call) -> interactions.Interaction:
         """Generate the answer to a call. Raises EngineError, or EpisodeError if no context is left."""
-        begun = self.made.begin(call.messages, prompt_ids=self._prompt_ids(call), tools=call.tools)
+        interaction = self.history.begin(call.messages, prompt_ids=self._prompt_ids(call), tools=call.tools)
         try:
             answer = await self.asker.ask(
                 self.client,
-                name=begun.id,
-                context=begun.prompt_ids,
+                name=interaction.id,
+                context=interaction.prompt_ids,
                 gconfig=self.gconfig,
                 max_new_tokens=min(call.max_tokens or self.gconfig.max_tokens, self.gconfig.max_tokens),
             )
@@ -117,13 +117,13 @@ class _Episode:
         except errors.RLJobError as error:
             self.failure = error
             raise
-        begun.result, begun.output = answer.result, _output(answer.text, begun)
-        return begun
+        interaction.result, interaction.output = answer.result, _output(answer.text, interaction)
+        return interaction
 
     def _prompt_ids(self, call: calls.Call) -> tuple[int, ...]:
         """Return the prompt: the parent's ids and what stands between, where one row is to hold both."""
         tokens, tools = self.asker.tokens, json.loads(call.tools or "[]")
-        parent = self.made.parent_of(call.messages, tools=call.tools) if self.export == "concat" else None
+        parent = self.history.parent_of(call.messages, tools=call.tools) if self.export == "concat" else None
         if parent is not None and parent.result is not None:
             ids = parent.prompt_ids + parent.result.output_ids
             between = tokens.continuation_ids(_plain(parent.conversation), _plain(call.messages), tools=tools)
@@ -134,11 +134,11 @@ class _Episode:
         return ids
 
 
-def _output(text: str, begun: interactions.Interaction) -> interactions.Message:
-    if not begun.tools:
+def _output(text: str, interaction: interactions.Interaction) -> interactions.Message:
+    if not interaction.tools:
         return interactions.Message(role="assistant", content=text)
-    content, made = tools.found_in(text, prefix=begun.id)
-    return interactions.Message(role="assistant", content=content, tool_calls=made)
+    content, tool_calls = tools.extract_calls(text, prefix=interaction.id)
+    return interactions.Message(role="assistant", content=content, tool_calls=tool_calls)
 
 
 def _plain(messages: tuple[interactions.Message, ...]) -> list[Mapping[str, object]]:

@@ -66,20 +66,20 @@ class Interactions:
 
         Where only its messages do, the agent rewrote the answer: counted and logged, and there is no parent.
         """
-        asked = tuple(messages)
+        prompt = tuple(messages)
         # Other tools are another prompt from its first tokens on.
         earlier = [call for call in self._all if call.output is not None and call.tools == tools]
-        continued = [call for call in earlier if _begins(asked, call.conversation)]
+        continued = [call for call in earlier if _begins(prompt, call.conversation)]
         if continued:
             return max(continued, key=lambda call: (len(call.messages), call.created))
-        if any(_begins(asked, call.messages) and len(asked) > len(call.messages) for call in earlier):
+        if any(_begins(prompt, call.messages) and len(prompt) > len(call.messages) for call in earlier):
             self.num_rewritten += 1
             logger.warning("a call rewrote an earlier answer; it has no parent (%d so far)", self.num_rewritten)
         return None
 
     def begin(self, messages: Sequence[Message], *, prompt_ids: tuple[int, ...], tools: str = "") -> Interaction:
         """Return a call that is in flight."""
-        made = Interaction(
+        interaction = Interaction(
             id=f"call-{self._num_begun}",
             messages=tuple(messages),
             tools=tools,
@@ -88,8 +88,8 @@ class Interactions:
             parent=self.parent_of(messages, tools=tools),
         )
         self._num_begun += 1
-        self._all.append(made)
-        return made
+        self._all.append(interaction)
+        return interaction
 
     def finished(self) -> list[Interaction]:
         """Return the calls that were answered, in order of creation."""
@@ -131,7 +131,7 @@ class Interactions:
         """
         if self._discounted:
             raise errors.EpisodeError("retry orphans are dropped before the discount")
-        kept: list[Interaction] = []
+        remaining: list[Interaction] = []
         parents = {id(call.parent) for call in self._all if call.parent is not None}
         for call in self._all:
             twins = [twin for twin in self._all if (twin.messages, twin.tools) == (call.messages, call.tools)]
@@ -139,9 +139,9 @@ class Interactions:
             with_children = [twin for twin in answered if id(twin) in parents]
             rewarded = [twin for twin in answered if twin.reward is not None]
             if call in (with_children or rewarded[-1:] or answered[-1:]):
-                kept.append(call)
-        dropped = len(self._all) - len(kept)
-        self._all = kept
+                remaining.append(call)
+        dropped = len(self._all) - len(remaining)
+        self._all = remaining
         return dropped
 
     def discount(self, factor: float) -> float:
@@ -169,13 +169,13 @@ class Interactions:
         if export == "individual":
             return tuple(_row([call], turn=index) for index, call in enumerate(done))
         parents = {id(call.parent) for call in done if call.parent is not None}
-        made: list[types.Trajectory] = []
+        trajectories: list[types.Trajectory] = []
         turn = 0
         for leaf in (call for call in done if id(call) not in parents):
             chain = _chain(leaf)
-            made.append(_row(chain, turn=turn))
+            trajectories.append(_row(chain, turn=turn))
             turn += len(chain)
-        return tuple(made)
+        return tuple(trajectories)
 
 
 def _begins(messages: Sequence[Message], first: Sequence[Message]) -> bool:

@@ -17,31 +17,31 @@ class BadCallError(ValueError):
     """A call that cannot be served; the sentence goes to the client."""
 
 
-def chat_messages(given: object) -> tuple[interactions.Message, ...]:
+def chat_messages(value: object) -> tuple[interactions.Message, ...]:
     """Return the `messages` of a chat completion. Raises BadCallError."""
-    return tuple(_message(item, place) for item, place in _listed(given, "messages"))
+    return tuple(_message(item, place) for item, place in _listed(value, "messages"))
 
 
-def response_messages(given: object) -> tuple[interactions.Message, ...]:
+def response_messages(value: object) -> tuple[interactions.Message, ...]:
     """Return the `input` of a response: a call of a tool belongs to the answer before it. Raises BadCallError."""
-    if isinstance(given, str):
-        return (interactions.Message(role="user", content=given),)
-    made: list[interactions.Message] = []
-    for item, place in _listed(given, "input"):
+    if isinstance(value, str):
+        return (interactions.Message(role="user", content=value),)
+    messages: list[interactions.Message] = []
+    for item, place in _listed(value, "input"):
         kind = item.get("type", "message") if isinstance(item, dict) else None
         if kind == "function_call":
             assert isinstance(item, dict)
             call = _tool_call(item.get("call_id"), item, place)
-            answer = made.pop() if made and made[-1].role == "assistant" else _assistant("")
-            made.append(_assistant(answer.content, *answer.tool_calls, call))
+            answer = messages.pop() if messages and messages[-1].role == "assistant" else _assistant("")
+            messages.append(_assistant(answer.content, *answer.tool_calls, call))
         elif kind == "function_call_output":
             assert isinstance(item, dict)
-            made.append(_tool_result(item.get("call_id"), item.get("output"), place))
+            messages.append(_tool_result(item.get("call_id"), item.get("output"), place))
         elif kind == "message":
-            made.append(_message(item, place))
+            messages.append(_message(item, place))
         else:
             raise BadCallError(f"{place} must be a message, a function_call or a function_call_output")
-    return tuple(made)
+    return tuple(messages)
 
 
 def tools(body: Mapping[str, object], *, nested: bool) -> str:
@@ -49,16 +49,16 @@ def tools(body: Mapping[str, object], *, nested: bool) -> str:
 
     `nested`: name and parameters stand below `function`, as in chat completions; in responses they do not.
     """
-    given, choice = body.get("tools"), body.get("tool_choice")
+    definitions, choice = body.get("tools"), body.get("tool_choice")
     if body.get("parallel_tool_calls") not in (None, True):
         raise BadCallError("parallel_tool_calls is false, but the model decides how often it calls: leave it out")
     if choice not in (None, "auto", "none"):
         raise BadCallError(f"tool_choice is {choice!r}, but answers are sampled as they are: use auto or none")
-    if given is None or given == []:
+    if definitions is None or definitions == []:
         return ""
-    if not isinstance(given, list) or len(given) > MAX_TOOLS:
+    if not isinstance(definitions, list) or len(definitions) > MAX_TOOLS:
         raise BadCallError(f"tools must be a list of at most {MAX_TOOLS} functions")
-    declared = [_tool(item, f"tools[{index}]", nested=nested) for index, item in enumerate(given)]
+    declared = [_tool(item, f"tools[{index}]", nested=nested) for index, item in enumerate(definitions)]
     return "" if choice == "none" else json.dumps(declared, ensure_ascii=False)
 
 
@@ -82,10 +82,10 @@ def flag(body: Mapping[str, object], key: str) -> bool:
     return bool(value)
 
 
-def _listed(given: object, key: str) -> list[tuple[object, str]]:
-    if not isinstance(given, list) or not given:
+def _listed(value: object, key: str) -> list[tuple[object, str]]:
+    if not isinstance(value, list) or not value:
         raise BadCallError(f"{key} must be a list of messages")
-    return [(item, f"{key}[{index}]") for index, item in enumerate(given)]
+    return [(item, f"{key}[{index}]") for index, item in enumerate(value)]
 
 
 def _message(item: object, place: str) -> interactions.Message:
@@ -94,15 +94,15 @@ def _message(item: object, place: str) -> interactions.Message:
     role = "system" if item["role"] == "developer" else str(item["role"])
     if role == "tool":
         return _tool_result(item.get("tool_call_id"), item.get("content"), place)
-    given = item.get("tool_calls") if role == "assistant" else None
-    if not given:
+    tool_calls = item.get("tool_calls") if role == "assistant" else None
+    if not tool_calls:
         return interactions.Message(role=role, content=_content(item.get("content"), f"{place}.content"))
-    if not isinstance(given, list):
+    if not isinstance(tool_calls, list):
         raise BadCallError(f"{place}.tool_calls must be a list")
     content = item.get("content")
     return _assistant(
         "" if content is None else _content(content, f"{place}.content"),
-        *(_chat_tool_call(call, f"{place}.tool_calls[{index}]") for index, call in enumerate(given)),
+        *(_chat_tool_call(call, f"{place}.tool_calls[{index}]") for index, call in enumerate(tool_calls)),
     )
 
 

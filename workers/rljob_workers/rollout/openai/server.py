@@ -85,9 +85,9 @@ class Proxy:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         session = self._sessions.get(request.match_info["session"])
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        api_key = request.headers.get("Authorization", "").removeprefix("Bearer ")
         # The same answer for a wrong path and a wrong key: neither tells which episodes are open.
-        if session is None or not hmac.compare_digest(given.encode(), session.api_key.encode()):
+        if session is None or not hmac.compare_digest(api_key.encode(), session.api_key.encode()):
             return _refusal(401, "invalid_api_key", "this address and key belong to no open episode")
         dialect = calls.DIALECTS[request.match_info["api"]]
         own = asyncio.current_task()

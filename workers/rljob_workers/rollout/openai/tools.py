@@ -20,7 +20,7 @@ class ToolCall:
     arguments: str
 
 
-def found_in(text: str, *, prefix: str) -> tuple[str, tuple[ToolCall, ...]]:
+def extract_calls(text: str, *, prefix: str) -> tuple[str, tuple[ToolCall, ...]]:
     """Return what stands before the first call, and the calls; the whole text and none if one cannot be read.
 
     `prefix` begins the ids, which number the calls.
@@ -28,32 +28,32 @@ def found_in(text: str, *, prefix: str) -> tuple[str, tuple[ToolCall, ...]]:
     before, opened, rest = text.partition(OPEN)
     if not opened:
         return text, ()
-    made: list[ToolCall] = []
+    calls: list[ToolCall] = []
     for number, block in enumerate(rest.split(OPEN)):
         call = _read(block.partition(CLOSE)[0], id_=f"{prefix}-tool-{number}")
         if call is None:
             return text, ()
-        made.append(call)
-    return before.rstrip(), tuple(made)
+        calls.append(call)
+    return before.rstrip(), tuple(calls)
 
 
 def canonical(arguments: str) -> str:
     """Return the JSON text of an object in one spelling, so that texts compare. Raises ValueError if it is none."""
     try:
-        found = json.loads(arguments, parse_constant=_refuse)
-        if isinstance(found, dict):
-            return json.dumps(found, ensure_ascii=False)
+        parsed = json.loads(arguments, parse_constant=_refuse)
+        if isinstance(parsed, dict):
+            return json.dumps(parsed, ensure_ascii=False)
     except RecursionError as error:
         raise ValueError("arguments are nested too deeply") from error
-    raise ValueError(f"arguments are {type(found).__name__}, but must be an object")
+    raise ValueError(f"arguments are {type(parsed).__name__}, but must be an object")
 
 
 def _read(body: str, *, id_: str) -> ToolCall | None:
     try:
-        found = json.loads(body, parse_constant=_refuse)
-        if not isinstance(found, dict):
+        parsed = json.loads(body, parse_constant=_refuse)
+        if not isinstance(parsed, dict):
             return None
-        name, arguments = found.get("name"), found.get("arguments")
+        name, arguments = parsed.get("name"), parsed.get("arguments")
         if not isinstance(name, str) or not name or not isinstance(arguments, dict):
             return None
         return ToolCall(id=id_, name=name, arguments=json.dumps(arguments, ensure_ascii=False))

@@ -19,13 +19,13 @@ UNCORRECTED = CorrectionSpec.model_validate({"mode": "none"})
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Correction:
-    """weights [N], detached, 0 where rejected; kept [N]: False leaves the numerator and stays in the denominator.
+    """weights [N], detached, 0 where rejected; keep_mask [N]: False leaves the numerator and stays in the denominator.
 
     in_bounds [N]: what the first filter keeps; the second one, `reject`, may drop more.
     """
 
     weights: torch.Tensor
-    kept: torch.Tensor
+    keep_mask: torch.Tensor
     in_bounds: torch.Tensor
 
 

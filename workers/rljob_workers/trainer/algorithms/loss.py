@@ -26,9 +26,9 @@ class LossInputs:
 
     behavior, advantages, version_steps, row_index [N]; row_tokens, row_masked [rows]. proximal [N]: computed before the
     step's first update, or None to derive it. reference [N]: logprobs of the reference model, None without a KL term.
-    kept [N]: what M2PO leaves, None without. trainer_version: V, completed steps before this one. mean_weight: divisor
-    of batchNormalize, 1.0 without. row_observed [rows]: rows that are not a part of the loss, whose tokens stand for
-    those of others in statistics, for as many as `observed` says; None without such.
+    keep_mask [N]: what M2PO leaves, None without. trainer_version: V, completed steps before this one. mean_weight:
+    divisor of batchNormalize, 1.0 without. row_observed [rows]: rows that are not a part of the loss, whose tokens
+    represent others in statistics, as many as `observed` says; None without such.
     """
 
     logprobs: torch.Tensor
@@ -43,26 +43,26 @@ class LossInputs:
     trainer_version: int
     proximal: torch.Tensor | None = None
     reference: torch.Tensor | None = None
-    kept: torch.Tensor | None = None
+    keep_mask: torch.Tensor | None = None
     mean_weight: float = 1.0
     row_observed: torch.Tensor | None = None
     observed: statistics.Observed = dataclasses.field(default_factory=statistics.Observed)
 
     @property
-    def row_seen(self) -> torch.Tensor:
+    def observed_mask(self) -> torch.Tensor:
         """Return, for each row, whether it is only looked at."""
         return torch.zeros_like(self.row_masked) if self.row_observed is None else self.row_observed
 
     @property
     def token_weights(self) -> torch.Tensor:
         """Return how many of the batch's tokens each one stands for [N], fp64."""
-        seen_before = self.row_seen[self.row_index]
-        return torch.where(seen_before, self.observed.tokens, 1.0).double()
+        observed = self.observed_mask[self.row_index]
+        return torch.where(observed, self.observed.tokens, 1.0).double()
 
     @property
     def row_weights(self) -> torch.Tensor:
         """Return how many of the batch's rows each one stands for [rows], fp64."""
-        return torch.where(self.row_seen, self.observed.rows, 1.0).double()
+        return torch.where(self.observed_mask, self.observed.rows, 1.0).double()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -81,8 +81,8 @@ def policy_loss(inputs: LossInputs, config: LossSpec) -> LossOutputs:
     weights = corrected.weights / inputs.mean_weight
     token_losses = policy_losses.compute(inputs.logprobs, proximal, inputs.advantages, rows, config)
     trained = ~inputs.row_masked[inputs.row_index]
-    close = torch.ones_like(trained) if inputs.kept is None else inputs.kept
-    in_loss = corrected.kept & close & trained & ~inputs.row_seen[inputs.row_index]
+    close = torch.ones_like(trained) if inputs.keep_mask is None else inputs.keep_mask
+    in_loss = corrected.keep_mask & close & trained & ~inputs.observed_mask[inputs.row_index]
     numerators = torch.where(in_loss, weights * token_losses.losses, torch.zeros_like(weights))
     shares = token_shares(inputs, config)
     loss = (numerators * shares).sum()
@@ -103,8 +103,8 @@ def policy_loss(inputs: LossInputs, config: LossSpec) -> LossOutputs:
         {
             Sum.TRUNCATED_MASKED: (counts * ~trained).sum(),
             Sum.CORRECTION_MASKED: (counts * (~corrected.in_bounds & trained)).sum(),
-            Sum.REJECT_MASKED: (counts * (corrected.in_bounds & ~corrected.kept & trained)).sum(),
-            Sum.M2_MASKED: (~close & corrected.kept & trained).sum(),
+            Sum.REJECT_MASKED: (counts * (corrected.in_bounds & ~corrected.keep_mask & trained)).sum(),
+            Sum.M2_MASKED: (~close & corrected.keep_mask & trained).sum(),
             **terms,
         },
         {},
@@ -161,7 +161,7 @@ def _tally(
     tally = statistics.Tally(loss.device)
     log_importance, nonfinite = kl.bounded_log_ratio(proximal, inputs.behavior)
     theta = inputs.logprobs.detach()
-    counts, updated = inputs.token_weights, ~inputs.row_seen[inputs.row_index]
+    counts, updated = inputs.token_weights, ~inputs.observed_mask[inputs.row_index]
     tally.put(_behavior_sums(log_importance, rows, inputs), {})
     # With behavior and loglinear, `proximal` holds the engine's own numbers.
     ours = theta if config.proximal in ("behavior", "loglinear") else proximal

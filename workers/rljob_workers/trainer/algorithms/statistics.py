@@ -86,13 +86,13 @@ class Observed:
 
     @classmethod
     def of(
-        cls, minibatches: Sequence[types.Minibatch], *, trained: Sequence[float], seen: Sequence[float]
+        cls, minibatches: Sequence[types.Minibatch], *, trained: Sequence[float], counted: Sequence[float]
     ) -> "Observed":
         """Return the factors. trained, seen: (tokens, rows) of all ranks' rows that are trained, and only looked at."""
         whole = (sum(part.num_tokens for part in minibatches), sum(part.num_rows for part in minibatches))
         tokens, rows = (
-            max(0.0, total - own) / looked_at if looked_at else 0.0
-            for total, own, looked_at in zip(whole, trained, seen, strict=True)
+            max(0.0, total - own) / num_counted if num_counted else 0.0
+            for total, own, num_counted in zip(whole, trained, counted, strict=True)
         )
         return cls(tokens=tokens, rows=rows)
 

@@ -89,7 +89,7 @@ def load_model(
     transformers.AttentionInterface.register(attention.NAME, attention.packed_attention)
     try:
         # The annotation leaves out that it returns a pair when it is asked for what it found in the files.
-        found: Any = transformers.AutoModelForCausalLM.from_pretrained(
+        model_and_info: Any = transformers.AutoModelForCausalLM.from_pretrained(
             str(model_dir),
             dtype=getattr(torch, spec.trainer.dtype),
             attn_implementation=attention.NAME,
@@ -97,7 +97,7 @@ def load_model(
             local_files_only=True,
             output_loading_info=True,
         )
-        model, loading = found
+        model, loading = model_and_info
     except (OSError, ValueError) as error:
         raise errors.ManifestError(f"spec.model.name is {name!r}, but does not load: {error}") from error
     if lacking := sorted(loading["missing_keys"]):

@@ -78,14 +78,14 @@ class Program:
     arguments: Sequence[object] = ()
     packages: tuple[str, ...] = ()
 
-    def asked(self) -> dict[str, object]:
+    def request_fields(self) -> dict[str, object]:
         """Return its part of a process's request."""
         return {
             "sources": [self.source, *self.otherwise],
             "compat": self.compat,
             "fn_name": self.fn_name,
             "arguments": list(self.arguments),
-            "packages": packages.asked(self.packages),
+            "packages": packages.request_fields(self.packages),
         }
 
     def readable(self) -> dict[str, int]:
@@ -165,7 +165,7 @@ def run(
         output=bytes(watch.output),
         exit_code=process.returncode,
         stopped=stopped,
-        records=reply_of_run.found,
+        records=reply_of_run.items,
         malformed=reply_of_run.malformed,
     )
 
@@ -194,7 +194,7 @@ def _request(
 ) -> bytes:
     return json.dumps(
         {
-            **program.asked(),
+            **program.request_fields(),
             "nonce": nonce,
             "parent": parent,
             "cpu_s": math.ceil(limits.cpu_s),

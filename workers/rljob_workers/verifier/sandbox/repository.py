@@ -40,14 +40,14 @@ class Suite:
     tests: tuple[str, ...]
     packages: tuple[str, ...] = ()
 
-    def asked(self) -> dict[str, object]:
+    def request_fields(self) -> dict[str, object]:
         """Return its part of a process's request."""
         return {
             "tree": str(self.folder / _TREE),
             "configuration": str(self.folder / _CONFIGURATION),
             "tests": list(self.tests),
             "harness": dict(harness()),
-            "packages": packages.asked(self.packages),
+            "packages": packages.request_fields(self.packages),
         }
 
     def readable(self) -> dict[str, int]:

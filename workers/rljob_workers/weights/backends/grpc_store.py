@@ -133,9 +133,9 @@ class WeightPuller(base.PlanningPuller):
         stream: int,
         artifact: types.Artifact,
         into: memoryview,
-        wanted: tuple[int, int],
+        span: tuple[int, int],
     ) -> None:
-        position, end = wanted
+        position, end = span
 
         def go_on() -> None:
             nonlocal position

@@ -116,7 +116,7 @@ def test_groups_that_wait_have_their_state_and_no_step(bench: Any) -> None:
 def test_unknown_group_is_answered_and_not_an_error(bench: Any) -> None:
     answers = io.StringIO()
     group_facts.answer(group_facts.Reader(bench.ledger.db), io.StringIO("nobody\n"), answers)
-    assert json.loads(answers.getvalue()) == {"group": "nobody", "known": False}
+    assert json.loads(answers.getvalue()) == {"group": "nobody", "in_ledger": False}
 
 
 def test_program_answers_questions_while_the_coordinator_holds_the_ledger(bench: Any) -> None:

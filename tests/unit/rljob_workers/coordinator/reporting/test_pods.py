@@ -47,7 +47,7 @@ def test_a_replaced_process_is_forgotten() -> None:
     known = reported((0, 0, 0))
     known.add(processes.Pod(token="new", role=enums.Role.ROLLOUT, pod="rollout-0"), replaced=["t"])
     assert [pod.token for pod in known.all()] == ["new"]
-    assert known.seen("t", now=1.0) is None
+    assert known.record_contact("t", now=1.0) is None
 
 
 def test_a_wait_keeps_its_beginning() -> None:

@@ -104,9 +104,9 @@ def test_one_gpu_is_not_shared_without_a_part_for_the_trainer(
 @pytest.mark.parametrize(
     ("gpus", "device", "said"),
     [
-        ((), "cuda", r"computes on 5 GPUs \(rollout 1, trainer 4\), but none is seen here"),
-        (("0",), "cuda", r"computes on 5 GPUs \(rollout 1, trainer 4\), but 1 is seen here"),
-        (("0", "1"), "", r"computes on 5 GPUs \(rollout 1, trainer 4\), but 2 are seen here"),
+        ((), "cuda", r"computes on 5 GPUs \(rollout 1, trainer 4\), but none is visible here"),
+        (("0",), "cuda", r"computes on 5 GPUs \(rollout 1, trainer 4\), but 1 is visible here"),
+        (("0", "1"), "", r"computes on 5 GPUs \(rollout 1, trainer 4\), but 2 are visible here"),
     ],
 )
 def test_too_few_gpus_are_refused_with_who_needs_them(

@@ -17,7 +17,7 @@ def names(calls: tuple[tools.ToolCall, ...]) -> list[str]:
 
 def test_the_text_before_the_first_call_is_the_content_and_calls_are_numbered() -> None:
     text = f"Let me see.\n{ADD}\n" + '<tool_call>{"name": "stop", "arguments": {}}</tool_call>'
-    content, calls = tools.found_in(text, prefix="call-3")
+    content, calls = tools.extract_calls(text, prefix="call-3")
     assert content == "Let me see."
     assert [(call.id, call.name, json.loads(call.arguments)) for call in calls] == [
         ("call-3-tool-0", "add", {"a": 1, "b": [2]}),
@@ -26,7 +26,7 @@ def test_the_text_before_the_first_call_is_the_content_and_calls_are_numbered() 
 
 
 def test_a_last_call_that_was_not_closed_counts() -> None:
-    assert names(tools.found_in(ADD.removesuffix("</tool_call>"), prefix="c")[1]) == ["add"]
+    assert names(tools.extract_calls(ADD.removesuffix("</tool_call>"), prefix="c")[1]) == ["add"]
 
 
 @pytest.mark.covers("workflows 7")
@@ -46,13 +46,13 @@ def test_a_last_call_that_was_not_closed_counts() -> None:
 )
 def test_where_one_call_cannot_be_read_the_whole_text_is_the_answer(body: str) -> None:
     text = f"{ADD}<tool_call>{body}</tool_call>"
-    assert tools.found_in(text, prefix="c") == (text, ())
+    assert tools.extract_calls(text, prefix="c") == (text, ())
 
 
 @hypothesis.given(text=st.text())
 def test_a_text_without_the_mark_is_returned_as_it_is(text: str) -> None:
     hypothesis.assume(tools.OPEN not in text)
-    assert tools.found_in(text, prefix="c") == (text, ())
+    assert tools.extract_calls(text, prefix="c") == (text, ())
 
 
 @hypothesis.given(st.dictionaries(st.text(), st.integers() | st.text() | st.booleans()))

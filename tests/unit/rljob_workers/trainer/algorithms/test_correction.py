@@ -36,14 +36,14 @@ IMPORTANCE_WEIGHTS = [0.4, 1.0, 3.0]
 def test_tis_clamps_weights_above_and_drops_nothing() -> None:
     found = corrected(IMPORTANCE_WEIGHTS, section(CorrectionSpec, mode="truncate", high=2.0))
     assert found.weights.tolist() == pytest.approx([0.4, 1.0, 2.0])
-    assert found.kept.all()
+    assert found.keep_mask.all()
 
 
 @pytest.mark.covers("algorithms 6.3", "algorithms 15")
 def test_icepop_rejects_out_of_bounds_tokens() -> None:
     found = corrected(IMPORTANCE_WEIGHTS, section(CorrectionSpec, mode="mask", low=0.5, high=2.0))
     assert found.weights.tolist() == pytest.approx([0.0, 1.0, 0.0])
-    assert found.kept.tolist() == [False, True, False]
+    assert found.keep_mask.tolist() == [False, True, False]
 
 
 def test_truncate_has_zero_as_lower_bound_unless_one_is_given() -> None:
@@ -55,7 +55,7 @@ def test_truncate_has_zero_as_lower_bound_unless_one_is_given() -> None:
 @pytest.mark.covers("algorithms 6.3")
 def test_a_statistic_equal_to_its_bound_is_kept() -> None:
     found = corrected([1.0, 1.0], section(CorrectionSpec, mode="mask", low=1.0, high=1.0))
-    assert found.kept.all()
+    assert found.keep_mask.all()
 
 
 @pytest.mark.covers("algorithms 6.3")
@@ -90,7 +90,7 @@ def test_products_punish_length_and_geometric_means_do_not(length: int, product:
 def test_sequence_masking_drops_whole_rows_and_leaves_others() -> None:
     config = section(CorrectionSpec, level="sequence", mode="mask", agg="sum", high=2.0)
     found = corrected([1.5, 1.5, 1.1, 1.1], config, [0, 0, 1, 1])
-    assert found.kept.tolist() == [False, False, True, True]
+    assert found.keep_mask.tolist() == [False, False, True, True]
     assert found.weights.tolist() == pytest.approx([0.0, 0.0, 1.21, 1.21])
 
 
@@ -123,7 +123,7 @@ def test_binary_kl_of_certain_tokens_is_finite() -> None:
 def test_kpop_masks_by_binary_kl() -> None:
     config = section(CorrectionSpec, mode="mask", metric="binaryKl", high=0.38)
     proximal, behavior = torch.tensor([math.log(0.6), math.log(0.5)]), torch.tensor([math.log(0.2), math.log(0.5)])
-    assert correction.correct(proximal, behavior, rows_of([0, 0]), config).kept.tolist() == [False, True]
+    assert correction.correct(proximal, behavior, rows_of([0, 0]), config).keep_mask.tolist() == [False, True]
 
 
 @pytest.mark.covers("algorithms 6.3")
@@ -157,11 +157,11 @@ def test_the_second_filter_masks_rows_and_leaves_the_first_ones_weights_to_the_r
     reject = section(RejectSpec, level="sequence", agg="mean", low=0.5, high=1.7)
     config = section(CorrectionSpec, mode="truncate", high=2.0, reject=reject)
     found = corrected([1.0, 3.0, 0.4, 2.5], config, index=[0, 0, 1, 1])
-    assert found.kept.tolist() == [False, False, True, True]
+    assert found.keep_mask.tolist() == [False, False, True, True]
     assert found.weights.tolist() == pytest.approx([0.0, 0.0, 0.4, 2.0])
 
 
 def test_a_token_stays_only_if_both_filters_keep_it() -> None:
     config = section(CorrectionSpec, mode="mask", low=0.5, high=None, reject=section(RejectSpec, metric="k3", high=0.5))
     # k3 of 3 is 0.9014 and of 1.5 is 0.0945.
-    assert corrected([0.4, 1.5, 3.0], config).kept.tolist() == [False, True, False]
+    assert corrected([0.4, 1.5, 3.0], config).keep_mask.tolist() == [False, True, False]

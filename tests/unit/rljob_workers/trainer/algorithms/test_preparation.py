@@ -97,7 +97,7 @@ def test_the_default_asks_for_no_forward_and_changes_nothing() -> None:
     assert pre_update.prepare(work, engine, None, config()) == pre_update.Prepared(1.0, {})
     assert engine.scored == 0
     assert work[0][0].tensors is before
-    assert work[0][0].kept is None
+    assert work[0][0].keep_mask is None
 
 
 @pytest.mark.covers("algorithms 5", "algorithms 15")
@@ -181,7 +181,7 @@ def test_m2po_drops_tokens_over_the_whole_minibatch_whatever_the_split() -> None
     for parts in ([rows], [[each] for each in rows], [rows[:1], rows[1:]]):
         engine, work = FakeModel(-1.0), work_of(parts)
         pre_update.prepare(work, engine, None, config(loss))
-        kept = [item.kept.tolist() for part in work for item in part if item.kept is not None]
+        kept = [item.keep_mask.tolist() for part in work for item in part if item.keep_mask is not None]
         assert list(itertools.chain(*kept)) == [True, True, False, True]
 
 

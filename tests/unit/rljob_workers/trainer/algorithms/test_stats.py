@@ -81,12 +81,12 @@ def test_the_critics_loss_is_per_update_and_its_clip_per_token() -> None:
 def test_observed_rows_stand_for_what_is_neither_trained_nor_looked_at() -> None:
     """100 tokens in 20 rows; 40 in 5 are trained; 15 in 3 stand for the other 60 in 15."""
     minibatches = [types.Minibatch(num_tokens=70, num_rows=12), types.Minibatch(num_tokens=30, num_rows=8)]
-    found = statistics.Observed.of(minibatches, trained=(40.0, 5.0), seen=(15.0, 3.0))
+    found = statistics.Observed.of(minibatches, trained=(40.0, 5.0), counted=(15.0, 3.0))
     assert found == statistics.Observed(tokens=4.0, rows=5.0)
 
 
 def test_without_observed_rows_nothing_is_divided() -> None:
     minibatches = [types.Minibatch(num_tokens=70, num_rows=12)]
-    assert statistics.Observed.of(minibatches, trained=(70.0, 12.0), seen=(0.0, 0.0)) == statistics.Observed(
+    assert statistics.Observed.of(minibatches, trained=(70.0, 12.0), counted=(0.0, 0.0)) == statistics.Observed(
         tokens=0.0, rows=0.0
     )

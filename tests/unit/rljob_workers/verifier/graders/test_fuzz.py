@@ -142,7 +142,7 @@ def test_no_bytes_without_the_nonce_are_a_record(data: bytes) -> None:
     nonce = "5" * 32
     found = records.read(b'{"nonce": "%s", "status": "entered"}\n' % nonce.encode() + data, nonce)
     assert found.entered
-    assert found.found == ()
+    assert found.items == ()
     assert found.malformed == bool(data)
     assert not records.read(data, nonce).entered
 

@@ -74,9 +74,9 @@ class Ladder:
             left, right = (f"{side.split('=')[0]}-({side.split('=')[1]})" for side in (ours, theirs))
             same = self.symbolic(left, right)
             return same if same else self.symbolic(f"-({left})", right)
-        for one, other, mine in ((ours, theirs, True), (theirs, ours, False)):
-            if one.count("=") == 1 and "=" not in other and len(one.split("=")[0].strip()) <= 2:
-                right = one.split("=")[1]
+        for equation, other, mine in ((ours, theirs, True), (theirs, ours, False)):
+            if equation.count("=") == 1 and "=" not in other and len(equation.split("=")[0].strip()) <= 2:
+                right = equation.split("=")[1]
                 return self.equal(right, other) if mine else self.equal(other, right)
         return self.symbolic(ours, theirs)
 
@@ -137,7 +137,7 @@ def compare_numbers(ours: str, theirs: str) -> bool | None:
     if our is None or their is None:
         return None
     gold = their[0] / 100 if their[1] else their[0]
-    return any(_close(our[0] / 100 if our[1] else our[0], one) for one in (gold / 100, gold, gold * 100))
+    return any(_close(our[0] / 100 if our[1] else our[0], target) for target in (gold / 100, gold, gold * 100))
 
 
 def _close(ours: Fraction, theirs: Fraction) -> bool:

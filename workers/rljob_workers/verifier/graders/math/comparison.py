@@ -120,9 +120,9 @@ def _alone(form: Form) -> Form:
 def _same(ours: Form, gold: Form, rules: Rules) -> bool | None:
     if ours.others or ours.near:
         # "x = 2 + 3 = 5": every member of the chain must be right; of "x = pi ~ 3.14" the exact ones.
-        exact = _all(_named_same(one, gold, rules) for one in (_alone(ours), *ours.others))
+        exact = _all(_named_same(member, gold, rules) for member in (_alone(ours), *ours.others))
         if exact is False and ours.near and gold.node is not None and _is_decimal(gold.node):
-            return _all([_is_near(ours, rules), *(_named_same(one, gold, rules) for one in ours.near)])
+            return _all([_is_near(ours, rules), *(_named_same(member, gold, rules) for member in ours.near)])
         return exact
     return _named_same(ours, gold, rules)
 
@@ -216,7 +216,7 @@ def _values(ours: Form, gold: Form, rules: Rules) -> bool | None:
         return _digits(ours, gold)
     assert ours.node is not None
     assert gold.node is not None
-    return _any(_nodes(one, other, rules) for one, other in _readings(ours, gold, rules))
+    return _any(_nodes(ours_node, gold_node, rules) for ours_node, gold_node in _readings(ours, gold, rules))
 
 
 def _digits(ours: Form, gold: Form) -> bool:
@@ -240,38 +240,38 @@ def _readings(ours: Form, gold: Form, rules: Rules) -> list[tuple[Node, Node]]:
     """Return the pairs of trees of which one must be equal; none if the units cannot both be meant."""
     assert ours.node is not None
     assert gold.node is not None
-    one, other = ours.node, gold.node
+    ours_node, gold_node = ours.node, gold.node
     if ours.percent or gold.percent:
         return _percent_readings(ours, gold, rules)
     if ours.unit is None and gold.unit is None:
-        return [(one, other)]
+        return [(ours_node, gold_node)]
     if gold.unit is None:
         assert ours.unit is not None
-        pairs = [(one, other)]
+        pairs = [(ours_node, gold_node)]
         if ours.unit == units.DEGREE:
-            pairs.append((_radians(one), other))
-        for name, factor in _unit_letters(other, ours.unit):
-            pairs.append((("mul", [one, ("sym", name), ("num", ours.unit.factor / factor, -1, 0)]), other))
+            pairs.append((_radians(ours_node), gold_node))
+        for name, factor in _unit_letters(gold_node, ours.unit):
+            pairs.append((("mul", [ours_node, ("sym", name), ("num", ours.unit.factor / factor, -1, 0)]), gold_node))
         return pairs
     if ours.unit is None:
-        pairs = [(one, other)]
+        pairs = [(ours_node, gold_node)]
         if gold.unit == units.DEGREE:
-            pairs.append((one, _radians(other)))
+            pairs.append((ours_node, _radians(gold_node)))
         # "5 m" is a product until the gold says that m is a unit.
-        for name, factor in _unit_letters(one, gold.unit):
-            pairs.append((one, ("mul", [other, ("sym", name), ("num", gold.unit.factor / factor, -1, 0)])))
+        for name, factor in _unit_letters(ours_node, gold.unit):
+            pairs.append((ours_node, ("mul", [gold_node, ("sym", name), ("num", gold.unit.factor / factor, -1, 0)])))
         return pairs
     if ours.unit.powers == gold.unit.powers:
-        return [(_scaled(one, ours.unit.factor), _scaled(other, gold.unit.factor))]
+        return [(_scaled(ours_node, ours.unit.factor), _scaled(gold_node, gold.unit.factor))]
     if ours.unit.is_angle and gold.unit.is_angle:
-        return [(_in_radians(one, ours.unit), _in_radians(other, gold.unit))]
-    return [(one, other)] if ours.unit.is_any or gold.unit.is_any else []
+        return [(_in_radians(ours_node, ours.unit), _in_radians(gold_node, gold.unit))]
+    return [(ours_node, gold_node)] if ours.unit.is_any or gold.unit.is_any else []
 
 
 def _unit_letters(node: Node, unit: units.Unit) -> list[tuple[str, Fraction]]:
     """Return the letters of a tree that measure what the unit measures, with the size of each."""
     readings = [(name, units.read(name)) for name in sorted(values.letters(node)) if len(name) == 1]
-    return [(name, one.factor) for name, one in readings if one is not None and one.powers == unit.powers]
+    return [(name, read.factor) for name, read in readings if read is not None and read.powers == unit.powers]
 
 
 def _percent_readings(ours: Form, gold: Form, rules: Rules) -> list[tuple[Node, Node]]:
@@ -279,11 +279,11 @@ def _percent_readings(ours: Form, gold: Form, rules: Rules) -> list[tuple[Node, 
     assert gold.node is not None
     if ours.unit is not None or gold.unit is not None:
         return []
-    one, other = ours.node, gold.node
+    ours_node, gold_node = ours.node, gold.node
     if ours.percent and gold.percent:
-        return [(one, other)]
-    by_value = (one, ("pct", other)) if gold.percent else (("pct", one), other)
-    return [by_value, (one, other)] if rules.percent_either else [by_value]
+        return [(ours_node, gold_node)]
+    by_value = (ours_node, ("pct", gold_node)) if gold.percent else (("pct", ours_node), gold_node)
+    return [by_value, (ours_node, gold_node)] if rules.percent_either else [by_value]
 
 
 def _scaled(node: Node, factor: Fraction) -> Node:
@@ -456,7 +456,7 @@ def _matched_by_name(ours: Form, gold: Form, rules: Rules) -> bool | None:
 def _ordered(ours: Sequence[Form], gold: Sequence[Form], rules: Rules) -> bool | None:
     if len(ours) != len(gold):
         return False
-    return _all(_same(one, other, rules) for one, other in zip(ours, gold, strict=True))
+    return _all(_same(member, gold_member, rules) for member, gold_member in zip(ours, gold, strict=True))
 
 
 def _unordered(ours: Sequence[Form], gold: Sequence[Form], rules: Rules) -> bool | None:
@@ -465,7 +465,7 @@ def _unordered(ours: Sequence[Form], gold: Sequence[Form], rules: Rules) -> bool
         return False
     left, open_question = list(ours), False
     for member in gold:
-        decisions = [_same(one, member, rules) for one in left]
+        decisions = [_same(candidate, member, rules) for candidate in left]
         if True in decisions:
             del left[decisions.index(True)]
         elif None in decisions:
@@ -516,7 +516,7 @@ def _clocks(ours: Form, gold: Form, rules: Rules) -> bool | None:
         # "8:28" is a ratio, too, where the gold is one.
         if ours.half or ours.minutes[2] or gold.kind not in ("ratio", "value"):
             return False
-        numbers = (Form(kind="value", spelled="", node=("num", Fraction(one), -1, 0)) for one in ours.minutes[:2])
+        numbers = (Form(kind="value", spelled="", node=("num", Fraction(part), -1, 0)) for part in ours.minutes[:2])
         return _ratios(Form(kind="ratio", spelled="", members=tuple(numbers)), gold, rules)
     # "10" may be the hour.
     is_hour = (

@@ -303,12 +303,12 @@ def _joined_texts(text: str) -> str:
     # Words of a \text stay inside it.
     return re.sub(
         r"\\(text|mathrm|mbox|textbf|textit|textrm)\s{0,8}\{([^{}]{0,256})\}",
-        lambda match: "\\" + match[1] + "{" + re.sub(r"[\u00c0-\u024f\u4e00-\u9fff]", _kept, match[2]) + "}",
+        lambda match: "\\" + match[1] + "{" + re.sub(r"[\u00c0-\u024f\u4e00-\u9fff]", _escape_letter, match[2]) + "}",
         text,
     )
 
 
-def _kept(match: re.Match[str]) -> str:
+def _escape_letter(match: re.Match[str]) -> str:
     return "@" + format(ord(match.group()), "04x") + "@"
 
 
@@ -501,7 +501,7 @@ def _relation(token: Token) -> str:
 
 def _list(parts: list[list[Token]], spelled: str, depth: int, brackets: str = "") -> Form:
     # "1, 2, and 3" has nothing between its comma and its "and".
-    if any(not one and not other for one, other in itertools.pairwise(parts)) or not parts[0] or not parts[-1]:
+    if any(not left and not right for left, right in itertools.pairwise(parts)) or not parts[0] or not parts[-1]:
         raise UnreadableError("a list with an empty member")
     members = [_member(part, depth) for part in parts if part]
     if len(members) == 1:
@@ -509,9 +509,9 @@ def _list(parts: list[list[Token]], spelled: str, depth: int, brackets: str = ""
     if any(member.kind == "list" and not member.brackets for member in members):
         # A member with a plus-minus sign is two.
         members = [
-            one
+            value
             for member in members
-            for one in (member.members if member.kind == "list" and not member.brackets else [member])
+            for value in (member.members if member.kind == "list" and not member.brackets else [member])
         ]
     named = [member.name for member in members]
     name = ""
@@ -770,7 +770,7 @@ def _name(tokens: list[Token]) -> tuple[str, tuple[str, ...]]:
     )
     if call:
         arguments = tuple(call[2].split(","))
-        if all(len(one) == 1 and one.isalpha() and one.islower() for one in arguments):
+        if all(len(argument) == 1 and argument.isalpha() and argument.islower() for argument in arguments):
             return call[1].replace("{", "").replace("}", ""), arguments
         return joined, ()
     if re.fullmatch(r"\|[A-Z]{2}\|", joined):

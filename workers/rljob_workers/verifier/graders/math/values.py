@@ -252,7 +252,7 @@ def _integer_root(value: int, degree: int) -> int:
 
 def _exact_function(name: str, values: Sequence[Fraction]) -> Fraction:
     value = values[0]
-    whole = all(one.denominator == 1 for one in values)
+    whole = all(argument.denominator == 1 for argument in values)
     if name == "root":
         if values[1].denominator != 1 or values[1] < 1:
             raise _OtherwiseError
@@ -275,7 +275,7 @@ def _exact_function(name: str, values: Sequence[Fraction]) -> Fraction:
     if name in simple:
         return simple[name]()
     if name in ("gcd", "lcm") and whole:
-        return Fraction((math.gcd if name == "gcd" else math.lcm)(*(int(one) for one in values)))
+        return Fraction((math.gcd if name == "gcd" else math.lcm)(*(int(argument) for argument in values)))
     raise _OtherwiseError
 
 
@@ -414,18 +414,18 @@ def _residue_power(node: Node, seed: int) -> _Residue:
     return result if exponent >= 0 else _over(result)
 
 
-def _times(one: _Residue, other: _Residue) -> _Residue:
-    if not one[1] and not other[1]:
-        return (one[0] * other[0] % _PRIME, 0)
-    return ((one[0] * other[0] - one[1] * other[1]) % _PRIME, (one[0] * other[1] + one[1] * other[0]) % _PRIME)
+def _times(left: _Residue, right: _Residue) -> _Residue:
+    if not left[1] and not right[1]:
+        return (left[0] * right[0] % _PRIME, 0)
+    return ((left[0] * right[0] - left[1] * right[1]) % _PRIME, (left[0] * right[1] + left[1] * right[0]) % _PRIME)
 
 
-def _over(one: _Residue) -> _Residue:
-    norm = (one[0] * one[0] + one[1] * one[1]) % _PRIME
+def _over(residue: _Residue) -> _Residue:
+    norm = (residue[0] * residue[0] + residue[1] * residue[1]) % _PRIME
     if not norm:
         raise _UndefinedError
     inverse = _inverse(norm)
-    return (one[0] * inverse % _PRIME, -one[1] * inverse % _PRIME)
+    return (residue[0] * inverse % _PRIME, -residue[1] * inverse % _PRIME)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -505,7 +505,7 @@ def _numeric_function(name: str, values: Sequence[Any], mpmath: Any) -> Any:
     if name == "abs":
         return abs(value)
     if name in ("floor", "ceil", "max", "min"):
-        if any(mpmath.im(one) for one in values):
+        if any(mpmath.im(argument) for argument in values):
             raise _UndefinedError
         if name in ("max", "min"):
             return (max if name == "max" else min)(values)
@@ -514,7 +514,7 @@ def _numeric_function(name: str, values: Sequence[Any], mpmath: Any) -> Any:
             return near
         return getattr(mpmath, name)(value)
     if name in ("factorial", "binom"):
-        if any(abs(one) > MAX_FACTORIAL for one in values):
+        if any(abs(argument) > MAX_FACTORIAL for argument in values):
             raise TooLargeError(f"the factorial of more than {MAX_FACTORIAL}")
         return mpmath.factorial(value) if name == "factorial" else mpmath.binomial(value, values[1])
     raise _OtherwiseError

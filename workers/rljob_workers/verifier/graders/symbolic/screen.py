@@ -310,13 +310,13 @@ def is_repetitive(text: str) -> bool:
     if count <= MIN_REPETITIVE_CHARS:
         return False
     suffixes = sorted(text[start:] for start in range(count))
-    shared = sum(_common(one, other) for one, other in itertools.pairwise(suffixes))
+    shared = sum(_common(left, right) for left, right in itertools.pairwise(suffixes))
     return 2 * shared / (count * (count + 1)) > _LIMIT
 
 
-def _common(one: str, other: str) -> int:
-    low, high = 0, min(len(one), len(other))
+def _common(left: str, right: str) -> int:
+    low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
+        low, high = (middle, high) if left[:middle] == right[:middle] else (low, middle - 1)
     return low

@@ -106,10 +106,10 @@ def confine(orders: "dict[str, object]", runner: _socket.socket) -> None:
         os.close(listener)
 
 
-def _close_all_but(*kept: int) -> None:
+def _close_all_but(*descriptors: int) -> None:
     """Close every other descriptor above the standard three."""
     first = 3
-    for descriptor in sorted(kept):
+    for descriptor in sorted(descriptors):
         os.closerange(first, descriptor)
         first = descriptor + 1
     os.closerange(first, 1 << 16)

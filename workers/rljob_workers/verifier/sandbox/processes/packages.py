@@ -49,7 +49,7 @@ def installed(names: tuple[str, ...]) -> Installed:
     return Installed(modules, readable)
 
 
-def asked(names: tuple[str, ...]) -> dict[str, object]:
+def request_fields(names: tuple[str, ...]) -> dict[str, object]:
     """Return what a program's process is sent of them, as JSON. Raises ManifestError as `installed` does."""
     load = [module for name in names for module in (name, *_ASKED_FOR.get(name, ()))]
     return {"load": load, "modules": dict(installed(names).modules)}

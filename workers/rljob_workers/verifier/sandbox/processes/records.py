@@ -18,7 +18,7 @@ class Records:
     """
 
     entered: bool
-    found: tuple[tuple[str, object], ...] = ()
+    items: tuple[tuple[str, object], ...] = ()
     malformed: bool = False
 
 
@@ -31,7 +31,7 @@ def read(data: bytes, nonce: str) -> Records:
     records = [_record(line, nonce) for line in lines[:-1]]
     whole = tuple(record for record in records if record is not None)
     malformed = len(whole) < len(records) or lines[-1] != b""
-    return Records(entered=True, found=() if malformed else whole, malformed=malformed)
+    return Records(entered=True, items=() if malformed else whole, malformed=malformed)
 
 
 def _record(line: bytes, nonce: str) -> tuple[str, object] | None:

@@ -152,7 +152,7 @@ class Forked:
 
 def _spawn(control_fd: int, imported: tuple[str, ...]) -> "subprocess.Popen[bytes]":
     command = [*spawn.INTERPRETER, str(spawn.CANDIDATE), "--warm", str(control_fd), str(os.getpid())]
-    command.append(json.dumps(packages.asked(imported)))
+    command.append(json.dumps(packages.request_fields(imported)))
     try:
         # Pipes for all three, as its forks will have them: an interpreter looks at its streams once, when it starts.
         process = subprocess.Popen(

@@ -53,21 +53,21 @@ class Gate:
     ) -> None:
         """Take over the requests. memory: of a thread."""
         self._requests, self._forks, self._paths, self._memory = requests, forks, paths, memory
-        self._held: Request | None = None
+        self._postponed: Request | None = None
 
     def fileno(self) -> int:
         return self._requests.fileno()
 
     def is_waiting(self) -> bool:
         """Return whether someone asks; where the descriptor is readable nevertheless, no one is left to."""
-        return self._held is not None or self._requests.is_waiting()
+        return self._postponed is not None or self._requests.is_waiting()
 
     def answer(self) -> Room:
         """Answer one request, and return whether there was room for it; it continues to wait if there was not.
 
         Only while someone asks. Raises CannotRunError if this machine does not let us see what it asks for.
         """
-        request, self._held = self._held or self._requests.receive(), None
+        request, self._postponed = self._postponed or self._requests.receive(), None
         if request is None:
             return Room.FREE
         if self._paths.has(request.number):
@@ -78,7 +78,7 @@ class Gate:
             if self._requests.go_on(request):
                 self._forks.granted(request.task)
         elif self._requests.is_valid(request):
-            self._held = request
+            self._postponed = request
         else:
             return Room.FREE
         return room
