@@ -22,9 +22,13 @@ INSTEAD = {
     r"held up by|holds? it up": "blocked by",
     r"of one's own": "custom, your own",
     r"so many": "N, a number of",
+    r"behaviour": "behavior, in one spelling",
+    r"prox": "proximal policy",
 }
 # Where a word of the list is right: "stands for" means represents; the glossary lists what not to write.
 APART = re.compile(r"\b(?:stands? (?:for|in for)|stand-in)\b", re.IGNORECASE)
+# Names that fit every value and say nothing of this one; `one` is for a loop whose thing has a name.
+VAGUE = {"asked", "found", "given", "held", "kept", "known", "made", "one", "said", "seen", "told", "wanted"}
 FORBIDDEN = re.compile(rf"\b(?:{'|'.join(INSTEAD)})\b", re.IGNORECASE)
 
 
@@ -46,6 +50,45 @@ def messages(source: str) -> Iterator[tuple[int, str]]:
         is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
         if is_text and re.search(r"[a-z] [a-z]", node.value):
             yield node.lineno, node.value
+
+
+def vague_names(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and name of variables, parameters, attributes, fields and functions of the vague list."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            name = node.id if isinstance(node, ast.Name) else node.attr.removeprefix("_")
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            name = node.name
+        else:
+            continue
+        # A function `one`, next to `all` and `many`, returns one row.
+        if name in VAGUE and not (name == "one" and isinstance(node, ast.FunctionDef)):
+            yield node.lineno, name
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("found = 1", ["found"]),
+        ("for one in rows: pass", ["one"]),
+        ("def f(*, seen): self._held = seen", ["_held", "seen"]),
+        ("class Facts:\n    known: bool = False\n    def told(self): ...", ["known", "told"]),
+        ("rows = [made for made in rows]", ["made"]),
+        ("print(found, row.kept, f(wanted=1)); foundation = 1", []),
+    ],
+)
+def test_a_vague_name_is_noticed(source: str, names: list[str]) -> None:
+    assert sorted(name for _, name in vague_names(source)) == sorted(name.removeprefix("_") for name in names)
+
+
+def test_variables_of_the_source_are_named_after_what_they_hold() -> None:
+    assert [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in tracked("operator/*.py", "proto/*.py", "workers/*.py", "generators/*.py")
+        for line, name in vague_names(path.read_text())
+    ] == []
 
 
 @pytest.mark.parametrize(

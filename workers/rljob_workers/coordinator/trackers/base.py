@@ -87,18 +87,18 @@ def find(spec: trackers.TrackerSpec) -> type[Tracker]:
     """
     field = f"spec.observability.trackers[{spec.name}]"
     if plugins.plugin_name(spec.type):
-        found = plugins.load(plugins.TRACKERS, spec.type, field=f"{field}.type")
+        tracker = plugins.load(plugins.TRACKERS, spec.type, field=f"{field}.type")
     else:
-        found = importlib.import_module(f"{__package__}.{spec.type}").TRACKER
-    if not (isinstance(found, type) and issubclass(found, Tracker)):
+        tracker = importlib.import_module(f"{__package__}.{spec.type}").TRACKER
+    if not (isinstance(tracker, type) and issubclass(tracker, Tracker)):
         raise errors.ManifestError(f"{field}.type is {spec.type!r}, which is not a subclass of {__name__}.Tracker")
     problems = [
         f"{field}.config.{path} is {value!r}, but {reason}"
-        for path, value, reason in reward_options.problems(spec.type, spec.config, model=found.options)
+        for path, value, reason in reward_options.problems(spec.type, spec.config, model=tracker.options)
     ]
     if problems:
         raise errors.ManifestError(*problems)
-    return found
+    return tracker
 
 
 def folder(config: process_config.CoordinatorConfig, name: str) -> pathlib.Path:
