@@ -75,9 +75,9 @@ class Pod:
     pod away, the reason of its condition DisruptionTarget. deletion_cost: lower ones go first when a workload shrinks.
     unscheduled: why it has no node. message: what the cluster says of its waiting.
     preflight: what a verifier's test of its own isolation wrote, empty while it has not ended. runtime_class: the
-    name of its RuntimeClass, empty if it has none. scheduled_at, started_at, ready_at: 0 while it is not; started: all
-    of its containers run. unready_at: since when it is not ready, 0 while it is. deleted_at: when its kubelet should be
-    done with its end, the grace period included.
+    name of its RuntimeClass, empty if it has none. scheduled_at, started_at, ready_at: 0 while it is not; it is started
+    when all of its containers run. unready_at: since when it is not ready, 0 while it is. deleted_at: when its kubelet
+    should be done with its end, the grace period included.
     disrupted_at: since when `disruption` holds. forced: its deletion grants it no time.
     """
 

@@ -25,7 +25,7 @@ _HELD = ("CoordinatorReady", "TrainerReady", "RolloutReady", "VerifierReady")
 
 
 class Api(Protocol):
-    """The verbs that the test needs; `cluster.Client` has them."""
+    """The verbs that the test needs; `kube.client.Client` has them."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None: ...
 

@@ -636,7 +636,7 @@ class RunStatus:
     """The coordinator's answer to Status: what the operator, the CLI and stall diagnosis need. Shares are 0..1.
 
     dump_failures: of the rollouts that are registered, since each of them started. failure: why the phase is FAILED.
-    left_out: groups dropped since the start for a reason of names.LEFT_OUT, by reason. failing_role: who lost answers
+    left_out: groups dropped since the start for a reason of enums.LEFT_OUT, by reason. failing_role: who lost answers
     since the last progress, the one that lost most; empty if none was lost. attempts: the newest trainer attempts that
     registered, ascending. said_at: when this was said, by the coordinator's own clock as all times here; 0 if unknown.
     """

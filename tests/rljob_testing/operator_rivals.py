@@ -50,7 +50,7 @@ class _Turn:
 
 
 class StaleView:
-    """Implements `reconcile.Cluster` for one operator; a new one has just listed everything."""
+    """Implements `reconciler.Cluster` for one operator; a new one has just listed everything."""
 
     def __init__(self, cluster: FakeCluster, faults: Callable[[], Faults], chance: random.Random) -> None:
         self._cluster, self._faults, self._chance = cluster, faults, chance

@@ -81,7 +81,7 @@ async def nothing_to_certify(job: RLJob) -> None:
 
 
 class LiveCluster:
-    """Implements `reconcile.Cluster`. `coordinators` knows what each said last."""
+    """Implements `reconciler.Cluster`. `coordinators` knows what each said last."""
 
     def __init__(
         self, *, client: Client, cache: Cache, lister: Lister, coordinators: Coordinators,

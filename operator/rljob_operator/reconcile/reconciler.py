@@ -53,7 +53,7 @@ def _ignore(observed: Observed, planned: Plan, desired: DesiredObjects) -> None:
 
 
 class Reconciler:
-    """Runs passes. `wanted` gives the children of an active job; `on_planned` is called with what follows from them."""
+    """Runs passes. `desired` gives the children of an active job; `on_planned` hears what follows from them."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The account that `rljob why` gives, as JSON values and as text. Pure; who gathers it: `why.py`, `cluster.py`."""
+"""The account that `rljob why` gives, as JSON values and as text. Pure; `inspect.py`, `cluster_status.py` gather it."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Trajectory dumps: one JSON line per row, append only. A failed dump is counted and never delays a group.
 
-Folder names: docs/design/workflows.md#s-10; what is in the files: `dump_lines.py`.
+Names of folders, and what is in the files: docs/design/workflows.md#s-10.
 """
 
 import collections

@@ -21,7 +21,7 @@ Stat = enums.StepStat
 
 
 class ValueEngine(Protocol):
-    """The value model and its optimizer; `engine.CriticEngine` in production."""
+    """The value model and its optimizer; `deepspeed.CriticEngine` in production."""
 
     def values(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
         """Return values before each token [N] and after each row [rows], fp32, with gradient."""

@@ -30,7 +30,7 @@ _COUNTS = (Stat.MISMATCH_TOKENS, Stat.STALE_CACHE_TOKENS)
 
 
 class PolicyEngine(Protocol):
-    """What the learner needs of the model and its optimizer; `engine.Engine` in production."""
+    """What the learner needs of the model and its optimizer; `deepspeed.Engine` in production."""
 
     world_size: int
     device: torch.device

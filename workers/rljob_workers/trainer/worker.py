@@ -1,6 +1,6 @@
 """One rank's process: `python -m rljob_workers.trainer.worker --config role.json`, started by the launcher.
 
-Signals, probes, cores and memory; the training itself is wired in assembly.py. The health server comes first, so that
+Signals, probes, cores and memory; the training itself is wired in `app.py`. The health server comes first, so that
 a stop is heard while the model loads; torch is imported after that.
 """
 

@@ -2,7 +2,7 @@
 
 At the start and every 10 minutes a fixed program is timed (`sandbox/processes/cpu_timing.py`), in CPU seconds, so that
 a busy neighbour changes no limit. The factor is clipped: whatever disturbs a measurement, limits stay within these
-bounds, and so does the time that callers wait (`grading_limits.most_wall_s`).
+bounds, and so does the time that callers wait (`grading.most_wall_s`).
 """
 
 import logging

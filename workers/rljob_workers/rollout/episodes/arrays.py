@@ -1,4 +1,4 @@
-"""From padded [n, L] arrays, as a workflow of the newer form returns them, to rows. The inverse of `export.padded`.
+"""From padded [n, L] arrays, as a workflow of the newer form returns them, to rows, and back.
 
 Lists, numpy arrays and tensors will do. Source of keys, shapes and masks: docs/design/workflows.md#s-1-3.
 """

@@ -35,8 +35,8 @@ def make(trainer: TrainerSpec, *, fused: bool = True) -> Config:
 
 
 def clips_itself(trainer: TrainerSpec) -> bool:
-    """True for stage 0 in fp32: there DeepSpeed clips without reporting the norm and steps on NaN; engine.py does
-    it.
+    """True for stage 0 in fp32: there DeepSpeed clips without reporting the norm and steps on NaN; `deepspeed.py`
+    does it.
     """
     return trainer.dtype == "float32" and trainer.deepspeed.zero_stage == 0
 

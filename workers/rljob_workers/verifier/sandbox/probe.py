@@ -145,7 +145,7 @@ def unlimited(confined: profile.Confinement) -> tuple[str, ...]:
 def verified(*, runtime_class: str = "") -> profile.Confinement:
     """Return this machine's confinement, tested. Raises SandboxError that names the layer that does not hold.
 
-    runtime_class: as for `confinement.of_this_machine`.
+    runtime_class: as for `profile.of_this_machine`.
     """
     confined = profile.of_this_machine(runtime_class=runtime_class)
     verify(confined)

@@ -65,7 +65,7 @@ class Suite:
 def laid_out(files: Mapping[str, str], *, below: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a new folder with these texts by path, and remove it. Raises CannotRunError if it cannot be written.
 
-    Paths are those of `repository_paths.py`: none leads out of the folder.
+    Paths have passed `graders/repository/paths.py`: none leads out of the folder.
     """
     try:
         folder = pathlib.Path(tempfile.mkdtemp(prefix="run-", dir=below))

@@ -1,6 +1,6 @@
 """Where AReaL's mathematics verifier finds an answer (docs/design/graders.md#s-5-1). Pure, on capped text.
 
-Mode strict reads boxes and phrases as `math` does (`answers.spans`): M7, an unclosed box is not an answer; M10, a
+Mode strict reads boxes and phrases as `math` does (`math/spans.py`): M7, an unclosed box is not an answer; M10, a
 phrase ends at a line break or sentence end; what is denied, taken back or one of two alternatives is not an answer.
 """
 

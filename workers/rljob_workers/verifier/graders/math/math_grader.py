@@ -1,7 +1,7 @@
 """`math`: the answer says what the gold says. docs/reading_an_answer.md has the rules.
 
-The last boxed answer counts, else the one that prose names (`answers.spans`); both sides are read into typed forms
-(`answers.forms`) and compared kind by kind (`answers.comparison`). Text, exact numbers and rational functions are
+The last boxed answer counts, else the one that prose names (`spans.py`); both sides are read into typed forms
+(`forms.py`) and compared kind by kind (`comparison.py`). Text, exact numbers and rational functions are
 decided anywhere; roots and functions are evaluated in a worker. `mode` has one meaning, strict. Option `boxedOnly`
 (default false): an answer outside a box is not an answer.
 """

@@ -1,7 +1,7 @@
 """`repository-tests`: whether the tests of a record's repository pass once the answer's files are in it.
 
 Unlike a program, which is compared with what its process never saw, tests share a process with the code that they test:
-no isolation makes their word proof, and each grade of a run says so (`repository_verdict.py`). Record and answer:
+no isolation makes their word proof, and each grade of a run says so (`verdict.py`). Record and answer:
 `record.py`, `answer_files.py`. The run itself: `sandbox/repository.py`.
 """
 

@@ -116,7 +116,7 @@ class Interpreter:
 
 
 class Forked:
-    """A program's process that the interpreter forked, and waits for. A `processes.Started`."""
+    """A program's process that the interpreter forked, and waits for. A `spawn.Started`."""
 
     def __init__(
         self, pid: int, parent: int, control: socket.socket, streams: tuple[IO[bytes], IO[bytes], IO[bytes]]
