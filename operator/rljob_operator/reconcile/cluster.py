@@ -191,6 +191,7 @@ class LiveCluster:
                 await self._certify_before_pods(observed, is_new=not uid)
             if not uid:
                 uid = await self._uid_of_ours(observed, kind, ref.name)
+            # The Job of an attempt that is there already is never changed, but for the labels by which it is found.
             if uid and kind.kind == TRAINER_JOB and not action.uid:
                 return await self.annotate(observed, Annotate(ref=ref, uid=uid, labels=drift.labels(action.manifest)))
             before = self._cache.children(_key(observed), observed.job.metadata.uid).get(ref) if uid else None

@@ -82,7 +82,9 @@ def open_state(config: process_config.CoordinatorConfig, *, data_digest: str, no
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LEDGER
     with contextlib.ExitStack() as undo:
+        # The lock first: a second coordinator must not even open the ledger.
         lock = undo.enter_context(_lock(folder / "lock"))
+        # Asked before the ledger is opened, which makes the file.
         again = path.exists()
         ledger = undo.enter_context(contextlib.closing(database.Ledger(path, config, now=now)))
         with ledger.transaction():

@@ -34,6 +34,7 @@ _SELFTEST_TEXT = "Seven plus five is twelve, and twelve is half of twenty-four: 
 def serve(config: process_config.RolloutConfig) -> None:
     """Run until drained. Raises the error that ended the process otherwise."""
     registration = base.find(config.spec.rollout.engine.type)
+    # Before the engine's library is imported, which reads them.
     os.environ.update(registration.environment(config.num_threads))
     probes = reporting.Readiness(max_lag_steps=config.spec.async_.max_off_policy_steps)
     metrics = metrics_module.Metrics(role=enums.Role.ROLLOUT, job=config.job)
@@ -48,6 +49,7 @@ def serve(config: process_config.RolloutConfig) -> None:
             on_stop=stop.request,
             token_file=health.stop_token_file(config),
         )
+        # Before anything is loaded: probes are answered and a stop is heard meanwhile.
         server.start()
         try:
             runner.run(_serve(config, registration, probes, metrics, stop))

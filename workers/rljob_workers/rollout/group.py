@@ -138,6 +138,7 @@ class GroupRunner:
         batch: grading.GradingBatch,
         times: wait_accounting.GroupTimes,
     ) -> list[protocols.Episode | types.MemberFailure]:
+        # All join before one begins: verdicts are asked for together once every member that is in waits for its own.
         for _ in range(lease.group_size):
             batch.join()
         async with asyncio.TaskGroup() as members:

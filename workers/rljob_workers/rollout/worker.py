@@ -90,11 +90,13 @@ class RolloutWorker:
             starting = tasks.create_task(self._parts.receiver.start(session))
             stop = tasks.create_task(self._draining.wait())
             await asyncio.wait({starting, stop}, return_when=asyncio.FIRST_COMPLETED)
+            # A drain before the start has ended: nothing is held, and what is loading is given up.
             updates = tasks.create_task(self._parts.receiver.run()) if starting.done() else starting
             if starting.done():
                 starting.result()
                 await self._lease_until_draining(tasks)
             await self._finish_leases()
+            # Once more: what was updated since the last heartbeat is reported, too.
             await self._heartbeat_once()
             for task in (beats, heads, updates, stop):
                 task.cancel()
@@ -259,6 +261,7 @@ class RolloutWorker:
     async def _heartbeat_once(self) -> bool:
         """Report and apply the instructions of the reply; False without a reply."""
         receiver, session = self._parts.receiver, self._registered
+        # Before the call: a head that moves while it is under way is news for the next one.
         self._head_moved.clear()
         load = self._parts.report.observe(num_groups=len(self._leases), num_failed_dumps=self._parts.dumper.num_failed)
         syncs = receiver.syncs
@@ -277,6 +280,7 @@ class RolloutWorker:
         except errors.UnavailableError as error:
             logger.warning("heartbeat unanswered: %s", error, extra={"error_class": error.name})
             return False
+        # Those that were sent: others may have come meanwhile.
         receiver.delivered(len(syncs))
         self._apply_instructions(reply)
         return True

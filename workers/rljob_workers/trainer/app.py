@@ -119,6 +119,7 @@ def _load(config: process_config.TrainerConfig, model_dir: pathlib.Path, device:
     built = _build(config, saving.weights_folder(resumed, model_dir), saving.state_folder(resumed), device)
     initial_hash = ""
     if built.rank == 0:
+        # Of the model files, which are version 0 for every process of the run, whatever this one resumes from.
         initial_hash = _state_hash(config, model_dir)
     layout = image.layout_from_safetensors(model_dir, config.spec.model.dtype)
     _check_files(config, built, layout)

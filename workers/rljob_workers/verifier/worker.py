@@ -188,12 +188,14 @@ def _serve(
     hello: Hello,
     run: Runner,
 ) -> int:
+    # Grown by half of its limit it is replaced: an answer must not meet a limit that others before it used up.
     ceiling = procfs.mapped_bytes(os.getpid()) + hello.memory_bytes // 2
     for count in range(1, MAX_ITEMS + 1):
         request = frames.read(requests, max_bytes=frames.MAX_REQUEST_BYTES)
         if request is None:
             return int(enums.ExitCode.OK)
         is_canaries = request == replies.CANARIES
+        # Before the answer: a worker whose canaries are wrong grades nothing any more.
         wrong = run.wrong_canary(now=is_canaries)
         if wrong or is_canaries:
             _send(stream, replies.wrong_canary_to(wrong))

@@ -103,6 +103,7 @@ class Builder:
         while True:
             mark = self._context.changes.mark
             try:
+                # Shielded: ranks wait for the same task (`needed`).
                 while not await asyncio.shield(self._soon()):
                     pass
             except errors.UnavailableError as error:
@@ -129,6 +130,7 @@ class Builder:
         if choice.candidates is None:
             return "" if choice.no_more else choice.wait_reason
         chosen = tuple(candidate.group_id for candidate in choice.candidates)
+        # The same groups would break it again: nothing is built before others are chosen.
         if chosen == self._broken[0]:
             return self._broken[1]
         try:

@@ -27,6 +27,7 @@ class Publishing:
         stored = self._context.artifacts.num_bytes(proposal.artifacts[0].artifact_id) if proposal.artifacts else None
 
         def register(ledger: database.Ledger) -> tuple[version_rules.Answer, int]:
+            # Before the version is registered: the head is still the one before it.
             due = evaluation.is_due(
                 self._context.config.spec.evaluation,
                 after_step=versions.head(ledger).step,

@@ -143,6 +143,7 @@ class Runner:
         return (enums.Role.COORDINATOR,) if self._supervisor.running(enums.Role.TRAINER) else ()
 
     def _judge(self, status: types.RunStatus | None, reached: supervise.Progress) -> None:
+        # The first that holds decides: a user's stop, the end of all work, a failure, a deadline, then a stall.
         if self._interrupts.count > 0:
             self._end(Ending.STOPPED, "stopping: waiting for a checkpoint; press Ctrl-C again to stop immediately")
         elif self._trainer_done and reached.finished:

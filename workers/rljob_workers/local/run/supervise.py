@@ -173,6 +173,7 @@ class Supervisor:
         decision = restart_policy.decide(ending, slot.history, self._policy, run_finished=progress.finished)
         last_lines = slot.process.last_lines(_LOG_LINES)
         slot.process, slot.last_end = None, progress
+        # Without the guard of the process that ended: what it left behind, if it was killed, is a stray now.
         self._sweep({process.guard_pid for process in self.running().values()})
         if isinstance(decision, restart_policy.Restart) and slot.role in restart:
             slot.history, slot.due_at = decision.history, self._clock.monotonic() + decision.delay_s

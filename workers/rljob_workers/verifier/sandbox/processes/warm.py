@@ -63,6 +63,7 @@ class Interpreter:
                 message = _said(process)
                 self.close()
                 raise CannotRunError(f"the warm interpreter did not fork: {error} {message}".rstrip()) from error
+            # The fork has them now. While one were open here as well, the end of the fork's output would not be seen.
             for stream in theirs:
                 stream.close()
             stack.pop_all()
