@@ -179,7 +179,6 @@ class Poller:
         return self._reports.get(uid)
 
     def silent_since(self, uid: str) -> float | None:
-        """Return since when a job's coordinator is silent, unix seconds; None while it answers, or that is not sure."""
         return self._silences[uid].since if uid in self._silent else None
 
     async def poll(self, targets: Iterable[Target]) -> int:

@@ -228,7 +228,7 @@ class Client:
         return str(max(items, key=_told_at)["note"]) if items else ""
 
     async def post_event(self, namespace: str, body: Object) -> None:
-        """Post an Event. Raises ApiError."""
+        """Raises ApiError."""
         await self._send("post", EVENT, EVENT.path(namespace), body=body)
 
     async def close(self) -> None:

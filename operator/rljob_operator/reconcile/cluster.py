@@ -100,7 +100,7 @@ class LiveCluster:
         self._shortages = Shortages(now=clock)
 
     async def observe(self, key: str, *, live: bool) -> Observed | None:
-        """Return what is known of a job; None if it is gone or cannot be read. Raises ApiError."""
+        """Raises ApiError."""
         if live:
             await self._lister.refresh(key)
         view = self._cache.job(key)
@@ -158,7 +158,7 @@ class LiveCluster:
             await self._send_status(raw["metadata"], status)
 
     async def write_status(self, observed: Observed, status: JobStatus) -> None:
-        """Write the status; nothing happens if the job was deleted or replaced. Raises ApiError, OutOfDateError."""
+        """Raises ApiError, OutOfDateError."""
         metadata = observed.job.metadata
         body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
         identity = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
@@ -183,7 +183,7 @@ class LiveCluster:
                 raise OutOfDateError(str(error)) from error
 
     async def apply(self, observed: Observed, action: Apply) -> Refusal | None:
-        """Create or change a child; return why that was refused. Raises ApiError, OutOfDateError."""
+        """Raises ApiError, OutOfDateError."""
         ref, namespace = action.ref, observed.job.metadata.namespace
         kind, uid = kinds.BY_NAME[ref.kind], action.uid
         try:
@@ -264,14 +264,14 @@ class LiveCluster:
         self._refusals.get(observed.job.metadata.uid, {}).pop(ref, None)
 
     async def scale(self, observed: Observed, action: Scale) -> Refusal | None:
-        """Set a workload's replicas; nothing happens if it is gone. Return why it was refused. Raises ApiError."""
+        """Raises ApiError."""
         body: Object = {"metadata": {"uid": action.uid}, "spec": {"replicas": action.replicas}}
         # Setting them again is not a repair of what another hand did.
         self._written.get(observed.job.metadata.uid, {}).pop(action.uid, None)
         return await self._merge(observed, action.ref, action.uid, body)
 
     async def annotate(self, observed: Observed, action: Annotate) -> Refusal | None:
-        """Set annotations and labels; nothing happens if the object is gone. Return a refusal. Raises ApiError."""
+        """Raises ApiError."""
         changes = {"annotations": dict(action.annotations), "labels": dict(action.labels)}
         body: Object = {"metadata": {"uid": action.uid, **{key: value for key, value in changes.items() if value}}}
         return await self._merge(observed, action.ref, action.uid, body)
@@ -289,7 +289,7 @@ class LiveCluster:
         return None
 
     async def delete(self, observed: Observed, action: Delete) -> Refusal | None:
-        """Delete an object; nothing happens if it is gone. Return why it was refused. Raises ApiError."""
+        """Raises ApiError."""
         kind, namespace, name = kinds.BY_NAME[action.ref.kind], observed.job.metadata.namespace, action.ref.name
         try:
             answer = await self._client.delete(kind, namespace, name, uid=action.uid, grace_s=action.grace_s)

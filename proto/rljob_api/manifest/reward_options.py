@@ -184,7 +184,7 @@ def is_function(type_: str) -> bool:
 
 
 def options_class(type_: str) -> type[Options]:
-    """Return the class of a reward type. Raises KeyError for an unknown one."""
+    """Raises KeyError for an unknown one."""
     if plugins.plugin_name(type_):
         return PluginOptions
     return CustomOptions if is_function(type_) else OPTIONS[type_]

@@ -77,7 +77,7 @@ def name_of(job: str) -> str:
 
 
 def job_of(body: kubectl.Object) -> Job:
-    """Return the job of an object. Raises ClusterError if its status is not one of ours."""
+    """Raises ClusterError if its status is not one of ours."""
     raw = body.get("status") or {}
     try:
         status = JobStatus.model_validate_json(json.dumps(raw))

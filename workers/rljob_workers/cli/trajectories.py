@@ -151,7 +151,7 @@ def reward_test(text: str) -> Callable[[float], bool]:
 
 
 def checked_reasons(reasons: Sequence[str]) -> frozenset[str]:
-    """Return the reasons. Raises ManifestError for one that no verdict and no drop has."""
+    """Raises ManifestError for one that no verdict and no drop has."""
     for reason in reasons:
         if reason not in _VERDICTS | _DROPS:
             raise errors.ManifestError(

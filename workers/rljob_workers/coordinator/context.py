@@ -33,7 +33,7 @@ class CoordinatorContext:
     started_at: float
 
     def record(self, ref: prompts.PromptRef, *, evaluating: bool) -> types.PromptRecord:
-        """Return the record of a prompt. Raises DataError if the data no longer hold it."""
+        """Raises DataError if the data no longer hold it."""
         if evaluating:
             suite = self.suites.get(ref.source)
             source = None if suite is None else suite.source

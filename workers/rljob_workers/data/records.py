@@ -56,7 +56,7 @@ class LoadedSource:
 
 
 def load_source(config: DataSourceSpec) -> LoadedSource:
-    """Return a source. Raises DataError with all problems, one a line, unless invalid records are to be dropped."""
+    """Raises DataError with all problems, one a line, unless invalid records are to be dropped."""
     loaded, problems = inspect_source(config)
     if problems:
         raise errors.DataError("\n".join(str(problem) for problem in problems))

@@ -32,7 +32,7 @@ class GradingBatch:
         self._send_if_complete()
 
     async def verdict(self, item: types.VerifyItem) -> types.Verdict:
-        """Return the verdict of `item`. Raises what the call raised."""
+        """Raises what the call raised."""
         future: asyncio.Future[types.Verdict] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         self._send_if_complete()

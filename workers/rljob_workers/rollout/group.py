@@ -32,7 +32,7 @@ class _Timed:
     pinned: types.VersionId | None
 
     async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
-        """Generate. Raises EngineError if a pinned version is asked for and another one sampled."""
+        """Raises EngineError if a pinned version is asked for and another one sampled."""
         with self.times.generating():
             result = await self.inner.generate(request)
         if self.pinned is not None and set(result.versions) != {self.pinned}:

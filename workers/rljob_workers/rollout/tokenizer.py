@@ -108,10 +108,6 @@ class PromptTokenizer:
         *,
         tools: Sequence[Mapping[str, object]] = (),
     ) -> tuple[int, ...]:
-        """Return the ids that `after`, the next answer opened, adds to `before`, which ends with a closed answer.
-
-        Raises ManifestError if the chat template does not append turns.
-        """
         first = self._chat_text(before, tools, open_answer=False)
         second = self._chat_text(after, tools, open_answer=True)
         added = feedbacks.text_between_turns(first, second, eos=str(self._tokenizer.eos_token or ""))
@@ -132,7 +128,6 @@ class PromptTokenizer:
         return str(text)
 
     def decode_exact(self, ids: Sequence[int]) -> str:
-        """Return the text with special tokens."""
         text = self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return str(text)
 
@@ -143,7 +138,6 @@ class PromptTokenizer:
     def chat_ids(
         self, messages: Sequence[Mapping[str, object]], *, tools: Sequence[Mapping[str, object]] = ()
     ) -> tuple[int, ...]:
-        """Return the ids of a conversation, the next answer opened; `tools` are declared as the chat template does."""
         text = self._chat_text(messages, tools, open_answer=True)
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 

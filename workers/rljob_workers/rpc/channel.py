@@ -50,7 +50,7 @@ def options(
 
 
 def aio_channel(address: str, tls: process_config.TlsConfig | None) -> grpc.aio.Channel:
-    """Return an asyncio channel. Raises UnavailableError if its certificate cannot be read."""
+    """Raises UnavailableError if its certificate cannot be read."""
     if tls is None:
         return grpc.aio.insecure_channel(address, options=options())
     return reloading.ReloadingAioChannel(

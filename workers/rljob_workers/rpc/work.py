@@ -114,7 +114,7 @@ class WorkClient:
         return bool(reply.released)
 
     async def heads(self) -> AsyncIterator[types.VersionId]:
-        """Yield the newest registered version, now and on every change. Raises UnavailableError when it breaks."""
+        """Raises UnavailableError when the connection breaks."""
         try:
             async for change in self._weights.Watch(weights_pb2.WatchRequest(session=self._session)):
                 yield types.VersionId(change.version)

@@ -91,15 +91,15 @@ class Metrics:
             self._histograms[metric.name] = Histogram(family, identity)
 
     def counter(self, name: str) -> Counter:
-        """Return the counter of that name. Raises KeyError if this role declares none."""
+        """Raises KeyError if this role declares none."""
         return self._counters[name]
 
     def gauge(self, name: str) -> Gauge:
-        """Return the gauge of that name. Raises KeyError if this role declares none."""
+        """Raises KeyError if this role declares none."""
         return self._gauges[name]
 
     def histogram(self, name: str) -> Histogram:
-        """Return the histogram of that name. Raises KeyError if this role declares none."""
+        """Raises KeyError if this role declares none."""
         return self._histograms[name]
 
     def before_exposition(self, settle: Callable[[], None]) -> None:

@@ -31,7 +31,7 @@ _DRAIN_S = 5.0
 
 
 def make_graders(config: process_config.VerifierConfig, extra: Sequence[str] = ()) -> tuple[base.Grader, ...]:
-    """Return the graders of a config. Raises ManifestError or SandboxError for what it may not ask for."""
+    """Raises ManifestError or SandboxError for what a config may not ask for."""
     if not config.rewards:
         raise errors.ManifestError("spec.verifier.rewards is empty, but a verifier needs at least one reward")
     if config.execution.isolation == "none" and not config.execution.allow_unsafe:

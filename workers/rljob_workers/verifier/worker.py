@@ -156,7 +156,7 @@ def _run(requests: BinaryIO, stream: BinaryIO, extra: Sequence[str]) -> int:
 
 
 def _ready_graders(hello: Hello, extra: Sequence[str], run: Runner) -> tuple[base.Grader, ...]:
-    """Return the graders. Raises SandboxError if isolation is not what it must be."""
+    """Raises SandboxError if isolation is not what it must be."""
     scratch = pathlib.Path(hello.scratch) if hello.scratch else None
     all_graders = {**registry.running_by(run, scratch=scratch), **registry.imported(extra)}
     graders = registry.build(hello.rewards, all_graders)

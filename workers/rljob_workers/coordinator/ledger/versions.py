@@ -120,7 +120,7 @@ def retire(ledger: Ledger, retired: Sequence[int]) -> None:
 
 
 def manifest(ledger: Ledger, version: int) -> types.WeightVersion:
-    """Return a version's manifest. Raises WeightsError if the id is unknown, is 0, or its bytes were pruned."""
+    """Raises WeightsError if the id is unknown, is 0, or its bytes were pruned."""
     row = ledger.db.one("SELECT state, manifest FROM versions WHERE version = ?", version)
     if row is None:
         raise errors.WeightsError(f"version {version} is not registered")

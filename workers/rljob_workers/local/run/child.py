@@ -84,7 +84,6 @@ class Child:
             self._guard.stdin.close()
 
     def last_lines(self, count: int = 1) -> list[str]:
-        """Return the last non-empty lines of the log."""
         return last_lines(self.log, count)
 
     def _reported(self, word: str) -> int | None:

@@ -24,7 +24,7 @@ KNOWN = tuple(_MODELS)
 
 
 def options_of(workflow: str, config: Mapping[str, object]) -> pydantic.BaseModel:
-    """Return the options of a built-in workflow. Raises ManifestError for an unknown one and for each wrong option."""
+    """Raises ManifestError for an unknown one and for each wrong option."""
     if workflow not in KNOWN:
         raise errors.ManifestError(
             f"spec.workflow.type is '{workflow}', but must be one of {', '.join(KNOWN)}, module:Class or plugin:<name>"

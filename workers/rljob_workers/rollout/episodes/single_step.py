@@ -111,7 +111,7 @@ class MathCodeEnvironment:
         seed: int | None = None,  # noqa: ARG002  # gymnasium's signature; nothing here is random
         options: Mapping[str, object] | None = None,
     ) -> tuple[Question, Mapping[str, object]]:
-        """Return the question. Raises EpisodeError naming a key that is missing."""
+        """Raises EpisodeError naming a key that is missing."""
         settings = options or {}
         for key in ("input_ids", "query_id", "prompt"):
             if key not in settings:

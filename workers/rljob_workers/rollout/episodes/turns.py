@@ -21,7 +21,7 @@ class EpisodeClient:
     num_calls: int = 0
 
     async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
-        """Generate. Raises EngineError, or EpisodeError if no context is left."""
+        """Raises EngineError, or EpisodeError if no context is left."""
         index, self.num_calls = self.num_calls, self.num_calls + 1
         sampling = generation.within_context(
             request.sampling, prompt_len=len(request.input_ids), max_model_len=self.max_model_len
@@ -123,7 +123,7 @@ async def graded(answer: Answer, grader: protocols.Grader, *, prompt: str, turn:
 
 
 def reward_of(verdict: types.Verdict, *, turn: int = 0) -> float:
-    """Return the reward of a verdict. Raises SandboxError if it carries none."""
+    """Raises SandboxError if the verdict carries none."""
     if verdict.reason is enums.VerdictReason.INFRA_FAILURE or verdict.reward is None:
         raise errors.SandboxError(f"no verdict for turn {turn}: {verdict.detail or verdict.reason}")
     return verdict.reward

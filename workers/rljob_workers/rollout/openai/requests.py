@@ -18,7 +18,7 @@ class BadCallError(ValueError):
 
 
 def chat_messages(value: object) -> tuple[interactions.Message, ...]:
-    """Return the `messages` of a chat completion. Raises BadCallError."""
+    """Raises BadCallError."""
     return tuple(_message(item, place) for item, place in _listed(value, "messages"))
 
 

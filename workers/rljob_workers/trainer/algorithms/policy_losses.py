@@ -115,7 +115,7 @@ BUILT_IN: Mapping[str, PolicyLoss] = {"ppo": ppo, "gspo": gspo, "cispo": cispo, 
 
 
 def find(config: LossSpec) -> PolicyLoss:
-    """Return the loss of a config. Raises ManifestError for a custom one that cannot be used."""
+    """Raises ManifestError for a custom one that cannot be used."""
     if config.type != "custom":
         return BUILT_IN[config.type]
     loss = plugins.load(plugins.LOSSES, config.name or "", field="spec.algorithm.loss.name")

@@ -103,7 +103,7 @@ class Engine(_Trained):
     """One rank's policy and its optimizer."""
 
     def __init__(self, config: process_config.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
-        """Load the model. Raises ManifestError if it cannot be."""
+        """Raises ManifestError if the model cannot be loaded."""
         model = loading.load_model(model_dir, config.spec, device)
         # Sizes before ZeRO-3 leaves each rank its part.
         self.accelerator = _accelerator(model, config, device)
@@ -116,19 +116,16 @@ class Engine(_Trained):
         super().__init__(self._policy, config, device)
 
     def forward(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (logprobs, entropies) [N] with gradient."""
         logprobs, entropies = self._engine(
             tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets
         )
         return logprobs, entropies
 
     def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
-        """Return logprobs [N] without gradient."""
         with torch.no_grad():
             return self.forward(tensors)[0]
 
     def score_plainly(self, row: selftest.Row) -> torch.Tensor:
-        """Return logprobs [N] of one row as the model computes it by itself, without gradient."""
         with self._policy.plain(), torch.no_grad():
             logprobs: torch.Tensor = self._engine(row.tokens, row.position_ids, None, row.predictors, row.targets)[0]
         return logprobs
@@ -171,11 +168,10 @@ class CriticEngine(_Trained):
     """One rank's value model, which starts as the policy with a new head, and its optimizer."""
 
     def __init__(self, config: process_config.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
-        """Load the model. Raises ManifestError if it cannot be."""
+        """Raises ManifestError if the model cannot be loaded."""
         super().__init__(policy.ValueModel(loading.load_model(model_dir, config.spec, device)), config, device)
 
     def values(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the values of the states before each sampled token [N] and after each row [rows], with gradient."""
         tokens, ends = self._engine(
             tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.ends
         )

@@ -40,7 +40,7 @@ class BatchTensors:
 
 
 def to_tensors(batch: types.MicroBatch, device: torch.device) -> BatchTensors:
-    """Return the tensors of a micro-batch. Raises WireError if its arrays or segments contradict one another."""
+    """Raises WireError if the arrays or segments of the batch contradict one another."""
     _check(batch)
     tokens = _tensor(batch.tokens, torch.int32).long()
     places = _tensor(batch.target_index, torch.int32).long()

@@ -43,7 +43,7 @@ class RunFn(Protocol):
     def __call__(
         self, program: sandbox.Program | sandbox.Suite, *, stdin: bytes, limits: sandbox.Limits
     ) -> sandbox.Run:
-        """Return how it ended. Raises CannotRunError."""
+        """Raises CannotRunError."""
 
 
 def running_by(run: RunFn, *, scratch: pathlib.Path | None) -> dict[str, Factory]:

@@ -50,7 +50,7 @@ def with_integer_keys(value: object) -> object:
 
 
 def tests_of(columns: Mapping[str, object]) -> Tests:
-    """Return the tests of a record. Raises DataError that names the key."""
+    """Raises DataError that names the key."""
     value = columns.get(INPUT_OUTPUT)
     if isinstance(value, str):
         try:

@@ -26,7 +26,7 @@ class RunFn(Protocol):
     """Runs a program once."""
 
     def __call__(self, program: sandbox.Program, *, stdin: bytes, limits: sandbox.Limits) -> sandbox.Run:
-        """Return how it ended. Raises CannotRunError."""
+        """Raises CannotRunError."""
 
 
 class CodeGrader(base.SingleTimeLimit):

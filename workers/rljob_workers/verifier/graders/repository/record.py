@@ -35,7 +35,7 @@ class Repository:
 
 
 def repository_of(columns: Mapping[str, object]) -> Repository:
-    """Return the repository of a record. Raises DataError that names the key."""
+    """Raises DataError that names the key."""
     value = columns.get(REPOSITORY)
     if isinstance(value, str):
         try:

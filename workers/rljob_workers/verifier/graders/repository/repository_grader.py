@@ -26,7 +26,7 @@ class RunFn(Protocol):
     """Runs the tests of a repository once."""
 
     def __call__(self, program: sandbox.Suite, *, stdin: bytes, limits: sandbox.Limits) -> sandbox.Run:
-        """Return how they ended. Raises CannotRunError."""
+        """Raises CannotRunError."""
 
 
 class RepositoryGrader(base.SingleTimeLimit):

@@ -37,7 +37,7 @@ class Instruction(NamedTuple):
 
 
 def assemble(rules: Sequence[Rule], architecture: syscalls.Architecture) -> tuple[Instruction, ...]:
-    """Return the program. Raises ValueError if the kernel would not take it."""
+    """Raises ValueError if the kernel would not take it."""
     program = [
         Instruction(LOAD, 0, 0, ARCHITECTURE_AT),
         Instruction(JUMP_EQUAL, 1, 0, architecture.audit),

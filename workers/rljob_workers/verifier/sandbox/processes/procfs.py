@@ -35,7 +35,7 @@ def mapped_bytes(pid: int) -> int:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the resident memory. Raises OSError if the process is gone."""
+    """Raises OSError if the process is gone."""
     return int(pathlib.Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
 
 

@@ -43,7 +43,7 @@ class ForeignMemory:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
 
     def write(self, address: int, data: bytes) -> None:
-        """Write it there. Raises OSError: EFAULT."""
+        """Raises OSError: EFAULT."""
         with _faults():
             if os.pwrite(self._descriptor, data, address) < len(data):
                 raise OSError

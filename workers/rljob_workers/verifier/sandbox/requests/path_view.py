@@ -36,7 +36,7 @@ class Memory(Protocol):
         """Return what is there, up to a NUL. Raises OSError with the error that the call would have had."""
 
     def write(self, address: int, data: bytes) -> None:
-        """Write it there. Raises OSError as `text` does."""
+        """Raises OSError as `text` does."""
 
 
 class Outcome(NamedTuple):
