@@ -88,7 +88,7 @@ def _is_pod(path: str) -> bool:
 
 def _row(path: str, node: Schema, *, required: bool) -> str:
     meaning, default = _meaning(node, required=required)
-    cells = (f"`{path}`", _type(node), default, meaning, _elsewhere(path))
+    cells = (f"`{path}`", _type(node), default, meaning, _foreign_names(path))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -150,7 +150,7 @@ def _choices(pattern: str) -> list[str]:
     return shapes if all(re.fullmatch(r"[\w.:<>-]+", shape) for shape in shapes) else []
 
 
-def _elsewhere(path: str) -> str:
+def _foreign_names(path: str) -> str:
     named = [each for each in migration.foreign_fields() if each.path == path]
     shown = [f"{each.system}: `{each.name}`" + (f" ({each.note})" if each.note else "") for each in named]
     return "<br>".join(shown) or "-"

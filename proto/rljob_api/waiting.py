@@ -30,7 +30,7 @@ class Chain:
     is_cycle: bool
 
     def message(self, now: float) -> str:
-        """Return the whole chain as one sentence per link, seconds rounded; empty if nobody waits."""
+        """Return the whole chain as one sentence per link, seconds rounded; empty without waits."""
         return "; ".join(sentence(link, now) for link in self.links)
 
 
@@ -46,7 +46,7 @@ class Diagnosis:
 
 
 def diagnose(run: types.RunStatus, *, now: float) -> Diagnosis:
-    """Return why a run stands still; Unknown where nothing tells."""
+    """Return why a run makes no progress; Unknown without evidence."""
     if run.reason in _NAMED_CULPRITS:
         return Diagnosis(reason=_NAMED_CULPRITS[run.reason], role=_C, since=run.last_progress_at, message=run.reason)
     wait_chain = chain_of(run)

@@ -125,10 +125,10 @@ def _meant(key: str, *, siblings: Sequence[str], model: type[BaseModel]) -> str 
     close = difflib.get_close_matches(key, siblings, n=1, cutoff=0.7)
     if close:
         return close[0]
-    return _elsewhere(key, model)
+    return _misplaced_path(key, model)
 
 
-def _elsewhere(key: str, model: type[BaseModel]) -> str | None:
+def _misplaced_path(key: str, model: type[BaseModel]) -> str | None:
     """Return the only path below spec that ends in this key, so that a misplaced field is told its place."""
     folded_key = migration.folded(key)
     paths = [path for path, _ in fields.all_paths(model) if migration.folded(path.rsplit(".", 1)[-1]) == folded_key]

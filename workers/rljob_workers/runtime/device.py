@@ -42,7 +42,7 @@ def gpus(environ: Mapping[str, str] = os.environ, devices: pathlib.Path = pathli
         end = next((place for place, entry in enumerate(listed) if entry in ("", "-1")), len(listed))
         return tuple(listed[:end])
     numbers = [path.name.removeprefix("nvidia") for path in devices.glob("nvidia[0-9]*")]
-    # Under WSL the driver has one door for all GPUs, and how many there are behind it is not seen.
+    # Under WSL the driver has one device file for all GPUs, and their number is not visible.
     paravirtual = ("0",) if (devices / "dxg").exists() else ()
     return tuple(sorted((entry for entry in numbers if entry.isdecimal()), key=int)) or paravirtual
 

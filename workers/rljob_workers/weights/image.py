@@ -25,7 +25,7 @@ ALIGNMENT = 64
 _LAYER = re.compile(r"\.(?:layers|h|blocks)\.(\d+)\.")
 _DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 WIDTHS = {"bfloat16": 2, "float16": 2, "float32": 4}
-# Elements; a large embedding would need gigabytes beside it.
+# Elements; a large embedding would need gigabytes in addition.
 _CONVERTED_AT_ONCE = 8 << 20
 
 
@@ -49,7 +49,7 @@ def make_layout(
     specs, offset = [], 0
     for name, dtype, shape in sorted(tensors, key=lambda tensor: image_order(tensor[0])):
         if dtype not in WIDTHS:
-            raise errors.WeightsError(f"tensor {name} has dtype {dtype}; known: {', '.join(WIDTHS)}")
+            raise errors.WeightsError(f"tensor {name} has dtype {dtype}; expected one of {', '.join(WIDTHS)}")
         length = WIDTHS[dtype]
         for size in shape:
             length *= size
@@ -126,7 +126,9 @@ def layout_from_safetensors(directory: pathlib.Path, dtype: str) -> types.Layout
     for path in _safetensors_files(directory):
         for name, entry in _header(path)[0].items():
             if entry["dtype"] not in _DTYPES:
-                raise errors.WeightsError(f"tensor {name} has dtype {entry['dtype']}; known: {', '.join(_DTYPES)}")
+                raise errors.WeightsError(
+                    f"tensor {name} has dtype {entry['dtype']}; expected one of {', '.join(_DTYPES)}"
+                )
             tensors.append((name, dtype, tuple(cast(list[int], entry["shape"]))))
     return make_layout(tensors)
 

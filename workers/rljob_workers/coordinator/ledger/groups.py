@@ -228,7 +228,7 @@ def version_steps(ledger: Ledger, versions: Iterable[int]) -> dict[int, int]:
 
 
 def facts(ledger: Ledger, group: Row, versions: Iterable[int] = ()) -> submission.Facts:
-    """Return what intake needs to know of a group; `versions` are the ids that it is asked about."""
+    """Return what the submission policy needs of a group; `versions` are the ids that it is asked about."""
     pinned = None
     if group["kind"] == EVALUATION:
         pinned = ledger.number("SELECT version AS n FROM evaluations WHERE step = ?", group["eval_step"])

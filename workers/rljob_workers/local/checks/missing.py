@@ -1,4 +1,4 @@
-"""What a manifest names that this machine does not have: `rljob plan` tells it, `rljob run` refuses it.
+"""What a manifest names that this machine does not have: `rljob plan` reports it, `rljob run` refuses it.
 
 It is not an error in a plan: the manifest may be for a cluster, whose volumes and images have it.
 """

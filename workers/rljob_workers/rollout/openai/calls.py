@@ -178,7 +178,7 @@ def _chat_tool_call(call: tools.ToolCall) -> Json:
 
 
 def _response_items(done: interactions.Interaction) -> list[Json]:
-    """Return the text, if there is any beside calls of tools, and the calls."""
+    """Return the text, if there is any in addition to calls of tools, and the calls."""
     status = "incomplete" if _ending(done) == "length" else "completed"
     part: Json = {"type": "output_text", "text": _output(done).content, "annotations": []}
     message: Json = {

@@ -98,7 +98,7 @@ def _task(record: Mapping[str, object], where: str) -> str:
         logger.warning("%s: no 'task'; taken as math", where)
     task = record.get("task", "math")
     if task not in TASKS:
-        raise errors.ManifestError(f"{where}: 'task' is {task!r}; known: {', '.join(TASKS)}")
+        raise errors.ManifestError(f"{where}: 'task' is {task!r}; expected one of {', '.join(TASKS)}")
     return str(task)
 
 
