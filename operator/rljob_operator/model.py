@@ -13,7 +13,7 @@ Manifest = Mapping[str, object]
 
 # Where a job's ConfigMap holds the image of each role.
 IMAGES_KEY = "images.json"
-POD, RLJOB, TRAINER_JOB = "Pod", "RLJob", "Job"
+POD, RLJOB, TRAINER_JOB, CLAIM = "Pod", "RLJob", "Job", "PersistentVolumeClaim"
 WORKLOAD_KINDS: Mapping[enums.Role, str] = {
     enums.Role.COORDINATOR: "StatefulSet",
     enums.Role.ROLLOUT: "Deployment",

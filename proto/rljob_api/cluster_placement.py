@@ -16,8 +16,10 @@ HEALTH_PORT = 8080
 RENDEZVOUS_PORT = 29500
 ANY_ADDRESS = "0.0.0.0"
 
-# Mount points. The storage volume is mounted in every pod that writes state, checkpoints or dumps.
-CONFIG_DIR, STORAGE_DIR, CACHE_DIR, SCRATCH_DIR = "/etc/rljob", "/var/lib/rljob", "/var/cache/rljob", "/tmp/rljob"
+# Mount points. The coordinator alone mounts the volume of STATE_DIR; that of STORAGE_DIR is mounted where checkpoints,
+# exports and dumps are written.
+CONFIG_DIR, CACHE_DIR, SCRATCH_DIR = "/etc/rljob", "/var/cache/rljob", "/tmp/rljob"
+STATE_DIR, STORAGE_DIR = "/var/lib/rljob-state", "/var/lib/rljob"
 # Beside CONFIG_DIR and not below it: a mount inside a read-only mount cannot be made.
 TLS_DIR = "/etc/rljob-tls"
 # The ConfigMap of spec.workflow.code.
@@ -62,7 +64,8 @@ def cluster_placement(
     of later attempts are told by their environment. image_device: what the worker image here is for, where the
     manifest says nothing of it. A claim may serve many jobs, so folders hold the job's uid.
     """
-    storage = posixpath.join(STORAGE_DIR, job.metadata.uid)
+    state, storage = (posixpath.join(folder, job.metadata.uid) for folder in (STATE_DIR, STORAGE_DIR))
+    files_carry_weights = job.spec.weight_sync.transport == "file"
     coordinator = service_host(job, enums.Role.COORDINATOR)
     return Placement(
         uid=job.metadata.uid,
@@ -85,7 +88,8 @@ def cluster_placement(
             rendezvous_port=RENDEZVOUS_PORT,
             attempt=attempt,
         ),
-        state_dir=posixpath.join(storage, "state"),
+        state_dir=state,
+        weights_dir=posixpath.join(storage if files_carry_weights else state, "weights"),
         checkpoint_dir=posixpath.join(storage, "checkpoints"),
         export_dir=posixpath.join(storage, "export"),
         cache_dir=CACHE_DIR,

@@ -57,6 +57,7 @@ class Placement:
     `control_address` and `store_address` are host:port as other processes dial them. `kv_cache_bytes` 0 leaves the
     size to the engine. `code_dir` is where the ConfigMap of spec.workflow.code is mounted; empty: its path is relative
     to base_dir. `runs_dir` holds the runs of other jobs by name; empty where they are not found that way.
+    weights_dir: of the coordinator's weight store; the others see it with weightSync.transport file.
     `model_dir` is where the claim of spec.model.source is mounted; empty where there are no claims. `device`: what
     rollouts and trainer compute on; auto is what is found where they start. Raises ValueError if no rollout or verifier
     is placed.
@@ -78,6 +79,7 @@ class Placement:
     verifiers: tuple[VerifierPlacement, ...]
     trainer: TrainerPlacement
     state_dir: str
+    weights_dir: str
     checkpoint_dir: str
     export_dir: str
     cache_dir: str
@@ -87,11 +89,6 @@ class Placement:
     model_dir: str = ""
     kv_cache_bytes: int = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
-
-    @property
-    def weights_dir(self) -> str:
-        """Return the folder of the coordinator's weight store, which others see where state is shared."""
-        return posixpath.join(self.state_dir, "weights")
 
     def __post_init__(self) -> None:
         if not self.rollouts or not self.verifiers:
@@ -171,6 +168,7 @@ def local_placement(
             attempt=attempt,
         ),
         state_dir=posixpath.join(run_dir, "state"),
+        weights_dir=posixpath.join(run_dir, "state", "weights"),
         checkpoint_dir=posixpath.join(run_dir, "checkpoints"),
         export_dir=posixpath.join(run_dir, "export"),
         cache_dir=cache_dir,

@@ -98,7 +98,9 @@ class SpecConfig(ProcessConfig):
 
 
 class CoordinatorConfig(SpecConfig):
-    """Everything that `rljob-coordinator` reads. evaluates_only: no step is trained, the suites are evaluated."""
+    """Everything that `rljob-coordinator` reads. evaluates_only: no step is trained, the suites are evaluated.
+    weights_dir: of the weight store.
+    """
 
     kind: Literal["coordinator"] = "coordinator"
     bind_host: str
@@ -106,6 +108,7 @@ class CoordinatorConfig(SpecConfig):
     store_port: int
     store_address: str
     state_dir: str
+    weights_dir: str
     evaluates_only: bool = False
     keep_versions: int = 3
     lease_s: float = 60.0

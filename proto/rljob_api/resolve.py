@@ -61,6 +61,7 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
         store_port=placement.store_port,
         store_address=placement.store_address,
         state_dir=placement.state_dir,
+        weights_dir=placement.weights_dir,
     )
     rollouts = (
         process_config.RolloutConfig(

@@ -45,7 +45,7 @@ TRANSPORT = """
     from rljob_workers.weights.backends import base
 
     job = resolved("  weightSync: {transport: memory}")
-    artifacts = store.ArtifactStore(pathlib.Path(job.coordinator.state_dir) / store.FOLDER)
+    artifacts = store.ArtifactStore(pathlib.Path(job.coordinator.weights_dir))
     backend = base.find(job.trainer.spec.weight_sync.transport)
     sys.modules["rljob_workers.weights.backends.memory_store"].COPIES = pathlib.Path(sys.argv[2])
     artifact = backend.publisher(job.trainer).upload(memoryview(b"weights"))

@@ -29,6 +29,7 @@ def operator_job(changes: Mapping[str, object] | None = None) -> RLJob:
         "verifier": {"rewards": [{"name": "right", "type": "exact"}]},
         "rollout": {"replicas": NUM_ROLLOUTS, "drainSeconds": 60},
         "trainer": {"nodes": NUM_NODES},
+        "storage": {"type": "Ephemeral"},
         **(changes or {}),
     }
     metadata = {"name": "job", "uid": "job-uid", "generation": 1}

@@ -38,6 +38,7 @@ class Kind:
 
 RLJOB = Kind(enums.KIND, enums.API_GROUP, enums.API_VERSION, "rljobs")
 POD = Kind("Pod", "", "v1", "pods")
+CLAIM = Kind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims")
 EVENT = Kind("Event", "events.k8s.io", "v1", "events")
 WORKLOADS = (
     Kind("StatefulSet", "apps", "v1", "statefulsets"),
@@ -49,6 +50,7 @@ QUIET = (
     Kind("ServiceAccount", "", "v1", "serviceaccounts"),
     Kind("ConfigMap", "", "v1", "configmaps"),
     Kind("Service", "", "v1", "services"),
+    CLAIM,
     Kind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
     Kind("HorizontalPodAutoscaler", "autoscaling", "v2", "horizontalpodautoscalers"),
 )

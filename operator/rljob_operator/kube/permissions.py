@@ -45,7 +45,7 @@ RULES: Sequence[Rule] = (
     # What owner references that block deletion need where the API server enforces it.
     Rule(group="rljob.dev", resources=("rljobs/finalizers",), verbs=("update",)),
     Rule(group="", resources=("pods",), verbs=(*READ, "patch", "delete")),
-    Rule(group="", resources=("services", "configmaps", "serviceaccounts"), verbs=QUIET),
+    Rule(group="", resources=("services", "configmaps", "serviceaccounts", "persistentvolumeclaims"), verbs=QUIET),
     Rule(group="", resources=("secrets",), verbs=("get", "create", "patch"), when="tls"),
     Rule(group="apps", resources=("deployments", "statefulsets"), verbs=CHILD),
     Rule(group="batch", resources=("jobs",), verbs=CHILD),

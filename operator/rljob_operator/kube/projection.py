@@ -14,7 +14,7 @@ from typing import Any
 
 from rljob_api import enums
 from rljob_operator import clock
-from rljob_operator.kube.kinds import OF_JOBS
+from rljob_operator.kube.kinds import CLAIM, OF_JOBS
 from rljob_operator.model import POD_MAKERS, Child, Pod, Ref
 from rljob_operator.resources import container
 
@@ -111,7 +111,7 @@ def project_child(raw: Mapping[str, Any]) -> ChildView:
         ref=Ref(raw["kind"], metadata["name"]),
         uid=metadata["uid"],
         version=version_of(raw),
-        owner=controller_of(metadata),
+        owner=owner_of(raw),
         deleting="deletionTimestamp" in metadata,
         role=enums.Role(labels[ROLE_LABEL]) if has_role else by_name[0],
         attempt=(_number(labels.get(ATTEMPT_LABEL)) if has_role else 0) or by_name[1],
@@ -126,6 +126,16 @@ def controller_of(metadata: Mapping[str, Any]) -> str:
     """Return the uid of the controller that an object names, empty if none."""
     owners = metadata.get("ownerReferences") or ()
     return next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
+
+
+def owner_of(raw: Mapping[str, Any]) -> str:
+    """Return the uid of the job that an object belongs to, empty if to none: of a claim that outlives its job, which
+    must name no owner, its label says it.
+    """
+    metadata = raw["metadata"]
+    if raw["kind"] == CLAIM.kind and not metadata.get("ownerReferences"):
+        return str((metadata.get("labels") or {}).get(UID_LABEL, ""))
+    return controller_of(metadata)
 
 
 def owner_name(metadata: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from rljob_api import enums
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.pod import PodSpec
 from rljob_api.manifest.verifier import RUNTIME_CLASS, runtime_class
+from rljob_api.validation import rules
 from rljob_operator.resources.services import MONITORING_GROUP as MONITORING
 from rljob_operator.settings import JobSettings
 
@@ -20,12 +21,7 @@ def problems(spec: JobSpec, settings: JobSettings, served: Set[str] = frozenset(
     if spec.observability.pod_monitor and MONITORING not in served:
         yield f"spec.observability.podMonitor = true, but {MONITORING} is not served here: leave it out"
     yield from _templates(spec)
-    if spec.weight_sync.transport == "file" and "ReadWriteMany" not in spec.storage.access_modes:
-        needs = "storage that all pods share: a claim with accessModes [ReadWriteMany]"
-        yield f"spec.weightSync.transport = 'file' needs {needs}; else use 'grpc'"
-    if spec.resume_from is not None and spec.resume_from.job is not None:
-        works = "resumeFrom.uri, as that job's status.lastCheckpoint has it, on the same storage.claimName"
-        yield f"not supported yet: spec.resumeFrom.job = {spec.resume_from.job!r} in a cluster (what works: {works})"
+    yield from rules.cluster_problems(spec)
 
 
 def _runtime_classes(spec: JobSpec, settings: JobSettings) -> Iterator[str]:

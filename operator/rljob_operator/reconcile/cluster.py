@@ -236,7 +236,7 @@ class LiveCluster:
         live = await self._client.get(kind, observed.job.metadata.namespace, name)
         if live is None:
             return ""
-        if projection.controller_of(live["metadata"]) == observed.job.metadata.uid:
+        if projection.owner_of(live) == observed.job.metadata.uid:
             self._cache.put(kind, live, live=True)
             return str(live["metadata"]["uid"])
         raise errors.ClusterError(f"{kind.kind} {name} exists and is not this job's: delete it, or rename the job")

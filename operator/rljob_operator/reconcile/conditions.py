@@ -198,10 +198,9 @@ def _suspended(outcome: RunOutcome) -> State:
 
 
 def _durable(spec: JobSpec) -> State:
-    is_volume = spec.storage.claim_name is not None or spec.storage.size is not None
-    if is_volume:
+    if spec.storage.type == "Persistent":
         return State("True", "PersistentVolume")
-    return State("False", "EmptyDir", "checkpoints and ledger are lost with their pods: set spec.storage.size")
+    return State("False", "EmptyDir", "ledger, checkpoints and export are lost with their pods: storage is Ephemeral")
 
 
 def _scheduled(observed: Observed, outcome: RunOutcome, now: float) -> State:

@@ -23,6 +23,10 @@ def desired_objects(observed: Observed, settings: JobSettings, served: Set[str] 
     """
     settings = _as_begun(observed, settings)
     images = _images(observed, settings)
+    # Where state is cannot be guessed: a run from before this had to be said stays as it is, and a pod made of the spec
+    # would begin anew.
+    if observed.job.spec.storage.type is None:
+        return DesiredObjects(problems=tuple(admission.problems(observed.job.spec, settings, served)))
     problems = [*admission.problems(observed.job.spec, settings, served), *_without_image(images)]
     try:
         placement = cluster_placement.cluster_placement(

@@ -17,6 +17,7 @@ from rljob_api.manifest.job import OUR_OPERATOR
 from rljob_api.manifest.status import ImageStatus, JobStatus, LayerStatus, RoleStatus, RolloutStatus
 from rljob_operator import clock
 from rljob_operator.model import (
+    CLAIM,
     POD_MAKERS,
     TRAINER_JOB,
     Action,
@@ -276,7 +277,8 @@ def _apply(observed: Observed, manifest: Manifest, desired: Set[Ref], *, now: fl
         yield from smaller.marks
         if smaller.waits:
             return
-    if child.deleting:
+    # A claim stays as it was made: its owner may have expanded it, and nothing else of it can change.
+    if child.deleting or ref.kind == CLAIM:
         return
     if not pinning.may_become(child, manifest):
         if not child.wanted_replicas and not observed.pods_of(enums.Role.COORDINATOR):

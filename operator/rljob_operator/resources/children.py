@@ -3,7 +3,7 @@
 from collections.abc import Set
 
 from rljob_api import enums
-from rljob_operator.resources import autoscaling, config, network, services
+from rljob_operator.resources import autoscaling, config, network, services, storage
 from rljob_operator.resources import workloads as coordinator
 from rljob_operator.resources import workloads as deployments
 from rljob_operator.resources import workloads as disruption
@@ -12,7 +12,8 @@ from rljob_operator.resources.inputs import Inputs, Manifest, pod_of
 
 
 def foundation(inputs: Inputs, *, served: Set[str] = frozenset()) -> list[Manifest]:
-    """Return policies, accounts, config, Services and the PodMonitor. An account that the user names is not made.
+    """Return policies, accounts, config, Services, claims and the PodMonitor. An account that the
+    user names is not made, nor is a claim.
 
     `served`: API groups that may be used.
     """
@@ -23,6 +24,7 @@ def foundation(inputs: Inputs, *, served: Set[str] = frozenset()) -> list[Manife
         *(services.service_account(inputs, role) for role in created_accounts),
         config.config_map(inputs),
         *(services.service(inputs, role) for role in enums.Role),
+        *storage.claims(inputs),
         *([services.pod_monitor(inputs)] if services.wants_pod_monitor(inputs.job.spec, served) else []),
     ]
 

@@ -71,8 +71,7 @@ class RoleContainerSpec:
 
     env_from: whole Secrets, below what the manifest's own envFrom says.
 
-    grace_s: when the kubelet kills. affinity: where the role must run, besides what the manifest says. first:
-    containers that run to their end before it starts.
+    grace_s: when the kubelet kills. first: containers that run to their end before it starts.
     """
 
     resources: Manifest
@@ -82,7 +81,6 @@ class RoleContainerSpec:
     mounts: Sequence[Manifest] = ()
     stop_s: int
     grace_s: int
-    affinity: Manifest | None = None
     first: Sequence[Manifest] = ()
 
 

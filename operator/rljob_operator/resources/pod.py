@@ -9,43 +9,6 @@ from rljob_api.manifest.verifier import runtime_class
 from rljob_operator.resources import config, container, storage
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name, first_config, labels, pod_of, selector
 
-SAME_NODE = "kubernetes.io/hostname"
-_REQUIRED, _PREFERRED = (
-    "requiredDuringSchedulingIgnoredDuringExecution",
-    "preferredDuringSchedulingIgnoredDuringExecution",
-)
-
-
-def claim_affinity(inputs: Inputs) -> Manifest | None:
-    """Return what keeps a trainer on its coordinator's node: required affinity for a claim that we make without
-    ReadWriteMany, preferred for one of the user's, which may be able to do more than the manifest says, and nothing
-    without a claim or with ReadWriteMany.
-    """
-    storage = inputs.job.spec.storage
-    term = {"topologyKey": SAME_NODE, "labelSelector": {"matchLabels": selector(inputs, enums.Role.COORDINATOR)}}
-    if "ReadWriteMany" in storage.access_modes:
-        return None
-    if storage.claim_name:
-        return {"podAffinity": {_PREFERRED: [{"weight": 100, "podAffinityTerm": term}]}}
-    if storage.size:
-        return {"podAffinity": {_REQUIRED: [term]}}
-    return None
-
-
-def merge_affinity(ours: Mapping[str, object], users: Mapping[str, object]) -> Manifest:
-    """Merge the required and preferred terms of two affinities."""
-    merged: Manifest = dict(ours)
-    for key, value in users.items():
-        current = merged.get(key)
-        if isinstance(current, Mapping) and isinstance(value, Mapping):
-            merged[key] = merge_affinity(current, value)
-        elif isinstance(current, list) and isinstance(value, list):
-            merged[key] = [*current, *value]
-        else:
-            merged[key] = value
-    return merged
-
-
 USER_ID = 65532
 # A verifier's is within its own limit of ephemeral storage.
 SCRATCH_SIZE, VERIFIER_SCRATCH_SIZE = "16Gi", "1Gi"
@@ -110,8 +73,6 @@ def _spec(
     copied = {key: user[key] for key in _COPIED if user.get(key)}
     if role is enums.Role.VERIFIER and (name := runtime_class(inputs.job.spec.verifier.isolation)):
         copied["runtimeClassName"] = name
-    if role_spec.affinity:
-        copied["affinity"] = merge_affinity(role_spec.affinity, user.get("affinity") or _section(below, "affinity"))
     return {**spec, **copied, **{key: value for key, value in lists.items() if value}}
 
 

@@ -16,13 +16,12 @@ COORDINATOR_STOP_S = 30
 def coordinator_stateful_set(inputs: Inputs, *, replicas: int) -> Manifest:
     """Return the StatefulSet; `replicas` is 1, or 0 for a suspended job.
 
-    Volumes outlive the job: they hold its checkpoints.
+    Its volume is no template of it: a set that is made anew or goes before its job leaves the ledger alone.
     """
-    made_by_set = bool(storage.claim_templates(inputs))
     role_spec = container.RoleContainerSpec(
         resources=container.requested_resources(inputs, _COORDINATOR),
-        volumes=() if made_by_set else (storage.volume(inputs),),
-        mounts=({"name": storage.VOLUME, "mountPath": storage.STATE_DIR},),
+        volumes=storage.coordinator_volumes(inputs),
+        mounts=storage.coordinator_mounts(inputs),
         stop_s=COORDINATOR_STOP_S,
         grace_s=COORDINATOR_STOP_S + storage.KILL_AFTER_S,
     )
@@ -31,14 +30,13 @@ def coordinator_stateful_set(inputs: Inputs, *, replicas: int) -> Manifest:
         "serviceName": child_name(inputs, _COORDINATOR),
         "selector": {"matchLabels": selector(inputs, _COORDINATOR)},
         "podManagementPolicy": "Parallel",
-        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
         "template": pod.pod_template(inputs, _COORDINATOR, role_spec),
     }
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
         "metadata": metadata(inputs, child_name(inputs, _COORDINATOR), labels(inputs, _COORDINATOR)),
-        "spec": {**spec, "volumeClaimTemplates": storage.claim_templates(inputs)} if made_by_set else spec,
+        "spec": spec,
     }
 
 
@@ -57,7 +55,7 @@ def rollout_deployment(inputs: Inputs, *, replicas: int) -> Manifest:
     role_spec = container.RoleContainerSpec(
         resources=container.requested_resources(inputs, role),
         volumes=(storage.rollout_volume(inputs), *model_volumes(inputs, role)),
-        mounts=({"name": storage.VOLUME, "mountPath": storage.STATE_DIR}, *model_mounts(inputs)),
+        mounts=(storage.CHECKPOINT_MOUNT, *model_mounts(inputs)),
         env_from=model_secrets(inputs),
         stop_s=spec.rollout.drain_seconds,
         grace_s=spec.rollout.drain_seconds + storage.KILL_AFTER_S,
@@ -146,12 +144,11 @@ def trainer_job(inputs: Inputs, *, attempt: int) -> Manifest:
     role_spec = container.RoleContainerSpec(
         resources=container.requested_resources(inputs, _TRAINER),
         env=_variables(inputs, attempt),
-        volumes=(storage.volume(inputs), *model_volumes(inputs, _TRAINER)),
-        mounts=({"name": storage.VOLUME, "mountPath": storage.STATE_DIR}, *model_mounts(inputs)),
+        volumes=(storage.checkpoint_volume(inputs), *model_volumes(inputs, _TRAINER)),
+        mounts=(storage.CHECKPOINT_MOUNT, *model_mounts(inputs)),
         env_from=model_secrets(inputs),
         stop_s=TRAINER_STOP_S,
         grace_s=TRAINER_STOP_S + storage.KILL_AFTER_S,
-        affinity=pod.claim_affinity(inputs),
     )
     template = pod.pod_template(inputs, _TRAINER, role_spec, own_labels=own_labels)
     pod_spec = template["spec"]

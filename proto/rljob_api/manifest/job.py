@@ -29,7 +29,6 @@ from rljob_api.manifest.lifecycle import (
     ObservabilitySpec,
     ResumeFromSpec,
     SecuritySpec,
-    StorageSpec,
 )
 from rljob_api.manifest.model import ModelSpec
 from rljob_api.manifest.pod import PodSpec
@@ -42,6 +41,7 @@ from rljob_api.manifest.rollout import (
     WorkflowSpec,
 )
 from rljob_api.manifest.status import JobStatus
+from rljob_api.manifest.storage import StorageSpec
 from rljob_api.manifest.trainer import CheckpointSpec, TrainerSpec, WeightSyncSpec
 from rljob_api.manifest.verifier import VerifierSpec
 
@@ -125,7 +125,7 @@ class JobSpec(Section):
     trainer: TrainerSpec = Field(default=TrainerSpec(), description="The trainer.")
     weight_sync: WeightSyncSpec = Field(default=WeightSyncSpec(), description="How new weights reach the rollouts.")
     checkpoint: CheckpointSpec = Field(default=CheckpointSpec(), description="What survives a restart.")
-    storage: StorageSpec = Field(default=StorageSpec(), description="Where state lives.")
+    storage: StorageSpec = Field(default=StorageSpec(), description="Where state lives in a cluster.")
     evaluation: EvaluationSpec = Field(default=EvaluationSpec(), description="When and on what the policy is scored.")
     failure_policy: FailurePolicySpec = Field(
         default=FailurePolicySpec(), description="How much failure a run survives."
@@ -155,6 +155,10 @@ class JobSpec(Section):
             evaluation=with_parts(self.evaluation, sampling=evaluated),
             async_=filled(self.async_, max_inflight_groups=self.most_inflight_groups),
         )
+        if (claim := self.storage.checkpoints) is not None:
+            many = self.trainer.nodes > 1 or self.weight_sync.transport == "file"
+            claim = filled(claim, access_mode="ReadWriteMany" if many else "ReadWriteOnce")
+            self.__dict__["storage"] = with_parts(self.storage, checkpoints=claim)
         blocks = -(-self.longest_request // CACHE_BLOCK_TOKENS)
         engine = filled(self.rollout.engine, max_model_len=blocks * CACHE_BLOCK_TOKENS, dtype=self.model.dtype)
         self.__dict__["rollout"] = with_parts(self.rollout, engine=engine)
@@ -385,6 +389,24 @@ class JobSpec(Section):
                 other = getattr(groups, end.lower())
                 because = f"data.filterGroups.{end.lower()} is '{other}', which bounds the same mean: write one of them"
                 yield f"workflow.config.successRate{end}Bound", bound, because
+
+    @rule(
+        CelRule(
+            field="storage.checkpoints.accessMode",
+            rule="self.trainer.nodes == 1 || !has(self.storage.checkpoints)"
+            " || !has(self.storage.checkpoints.accessMode) || self.storage.checkpoints.accessMode == 'ReadWriteMany'",
+            message="every trainer node writes its part of a checkpoint: use ReadWriteMany, or trainer.nodes 1",
+        ),
+    )
+    def every_trainer_node_reaches_the_checkpoints(self) -> Iterator[Problem]:
+        """A checkpoint of which one node wrote its part elsewhere is none."""
+        claim, nodes = self.storage.checkpoint_claim, self.trainer.nodes
+        if claim is not None and nodes > 1 and claim.access_mode != "ReadWriteMany":
+            because = (
+                f"trainer.nodes is {nodes}, and the pods of all of them write their parts of a checkpoint: use"
+                " ReadWriteMany on a StorageClass that can do that, such as NFS, or trainer.nodes 1"
+            )
+            yield "storage.checkpoints.accessMode", claim.access_mode, because
 
     @rule()
     def filter_metric_exists(self) -> Iterator[Problem]:

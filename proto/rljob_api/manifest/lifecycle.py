@@ -1,4 +1,4 @@
-"""What surrounds the training: forks, clean-up, failures, storage, security, observability."""
+"""What surrounds the training: forks, clean-up, failures, security, observability."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -15,7 +15,6 @@ from rljob_api.manifest.base import (
     Name,
     Path,
     Problem,
-    Quantity,
     Section,
     Text,
     no_effect,
@@ -149,39 +148,6 @@ class FailurePolicySpec(Section):
         ):
             if not 0 <= value <= 1:
                 yield key, value, NO_SHARE
-
-
-class StorageSpec(Section):
-    """Where checkpoints, ledger and dumps live. Default: an emptyDir, with a warning condition.
-
-    What is changed while a job is suspended holds from its resume on. State is not copied from one place to another.
-    """
-
-    claim_name: Name | None = Field(default=None, description="Existing PersistentVolumeClaim.")
-    size: Quantity | None = Field(
-        default=None,
-        description="Size of a new claim, bytes. A claim that was made stays as it is: expand the claim itself.",
-    )
-    storage_class_name: Name | None = Field(default=None, description="StorageClass of a new claim.")
-    access_modes: tuple[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"], ...] = Field(
-        default=(),
-        max_length=3,
-        json_schema_extra=SET,
-        description="Access modes of a new claim, or those that the existing one has. With ReadWriteMany rollouts write"
-        " trajectory dumps to it, and the trainer may run on another node than the coordinator.",
-    )
-    empty_dir: bool | None = Field(default=None, description="Keep state in an emptyDir on purpose: lost with its pod.")
-
-    @rule()
-    def one_kind(self) -> Iterator[Problem]:
-        """State is in an existing claim, a new claim or an emptyDir."""
-        new_claim = self.size or self.storage_class_name
-        if self.claim_name is not None and new_claim:
-            yield "claimName", self.claim_name, "size and storageClassName are for a new claim: leave them out"
-        if self.empty_dir and (self.claim_name is not None or new_claim or self.access_modes):
-            yield "emptyDir", True, "a claim is set too: choose one"
-        elif self.size is None and self.claim_name is None and (new_claim or self.access_modes):
-            yield "size", None, "a new claim needs a size"
 
 
 class SecuritySpec(Section):

@@ -135,7 +135,8 @@ class WeightSyncSpec(Section):
     transport: WeightTransport = Field(
         default="grpc",
         description="What carries the bytes of a version: connections through the coordinator's weight store, or files"
-        " in a folder that trainer, rollouts and coordinator share, which in a cluster needs ReadWriteMany storage.",
+        " in a folder that trainer, rollouts and coordinator share, which in a cluster needs"
+        " storage.checkpoints with ReadWriteMany.",
     )
     every_steps: int = Field(default=1, ge=1, le=1000, description="Steps per published version.")
     kv_cache: Literal["keep", "recompute"] = Field(

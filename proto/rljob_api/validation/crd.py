@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel, JsonValue
 
 from rljob_api import enums
-from rljob_api.manifest.base import DECIMAL_PATTERN, FORBIDDEN, INT32, JOB_NAME_PATTERN, CelRule
+from rljob_api.manifest.base import DECIMAL_PATTERN, FORBIDDEN, INT32, JOB_NAME_PATTERN, REQUIRED, CelRule
 from rljob_api.manifest.job import LIVE, MAX_JOB_NAME, JobSpec
 from rljob_api.manifest.status import JobStatus
 from rljob_api.validation import rules
@@ -130,6 +130,14 @@ RULES: tuple[CelRule, ...] = (
         rule=f"size(self.metadata.name) <= {MAX_JOB_NAME} && self.metadata.name.matches('{JOB_NAME_PATTERN}')",
         message=f"metadata.name must be at most {MAX_JOB_NAME} lower-case letters, digits and dashes,"
         " beginning with a letter",
+    ),
+    # The API server is a cluster's: on one machine nothing has to be said.
+    CelRule(
+        at="spec",
+        field="storage.type",
+        reason=REQUIRED,
+        rule="has(self.storage.type)",
+        message=rules.STORAGE_TYPE,
     ),
     *rules.twins(),
 )

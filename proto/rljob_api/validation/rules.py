@@ -32,6 +32,28 @@ def warnings(spec: JobSpec) -> list[str]:
     return [sentence for rule in WARNINGS for sentence in rule(spec)]
 
 
+# What a job in a cluster has to say of its storage, whatever else it says.
+STORAGE_TYPE = (
+    "say where ledger, checkpoints and model go: type Persistent with checkpoints.claimName or checkpoints.size,"
+    " or type Ephemeral to lose them with their pods"
+)
+
+
+def cluster_problems(spec: JobSpec) -> list[str]:
+    """Return a sentence for each thing that every cluster refuses of a manifest that is right on one machine."""
+    found = []
+    if spec.storage.type is None:
+        found.append(messages.invalid("storage.type", None, STORAGE_TYPE))
+    if spec.weight_sync.transport == "file" and not spec.storage.is_shared:
+        needs = "trainer, rollouts and coordinator must mount one volume: set storage.checkpoints with accessMode"
+        found.append(messages.invalid("weightSync.transport", "file", f"{needs} ReadWriteMany, or use grpc"))
+    if spec.resume_from is not None and spec.resume_from.job is not None:
+        works = "resumeFrom.uri, as that job's status.lastCheckpoint has it, on the same storage.checkpoints.claimName"
+        written = f"spec.resumeFrom.job = {spec.resume_from.job!r}"
+        found.append(f"not supported yet: {written} in a cluster (what works: {works})")
+    return found
+
+
 def broken(section: Section, path: str = "") -> Iterator[tuple[str, str]]:
     """Yield the name of each broken rule of a section and of the sections in it, with its sentence."""
     for name, check, _ in base.rules_of(type(section)):

@@ -75,7 +75,7 @@ def job(name: str, kind: str, seconds: float) -> Object:
     return whole_job.addition(
         name,
         {
-            "storage": {"emptyDir": True},
+            "storage": {"type": "Ephemeral"},
             "security.tls": "off",
             "rollout.pod.commandPrefix": HANGS,
             "trainer.pod.commandPrefix": HANGS,

@@ -46,7 +46,7 @@ UNLUCKY = "unlucky"
 NEVER_STARTS: dict[str, object] = {
     **whole_job.QUIET,
     "schedulingDeadlineSeconds": 30,
-    "storage": {"claimName": "no-such-claim"},
+    "storage": whole_job.UNCLAIMED,
 }
 NOT_BROKEN = {"an accelerator", "an accelerator whose peak is known", "an error of the operator"}
 # Not that of the run that is observed undisturbed.

@@ -21,7 +21,7 @@ QUIET: dict[str, object] = {
 }
 JOBS: dict[str, dict[str, object]] = {
     "no-node": {"rollout.pod.nodeSelector": {"rljob.test/such-a-node": "none"}},
-    "no-claim": {"storage": {"claimName": "no-such-claim"}},
+    "no-claim": {"storage": whole_job.UNCLAIMED},
     "crashing": {"rollout.pod.commandPrefix": ["sh", "-c", "exit 3"]},
     "hanging": {"verifier.pod.commandPrefix": list(whole_job.HANGS)},
 }

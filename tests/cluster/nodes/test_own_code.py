@@ -25,7 +25,7 @@ def test_job_runs_with_the_code_of_a_config_map(
         "verifier.rewards": own_code.REWARDS,
         "observability.trajectoryDump": "all",
         # Rollouts write where several nodes may.
-        "storage.accessModes": ["ReadWriteMany"],
+        "storage.checkpoints.accessMode": "ReadWriteMany",
     }
     whole_job.apply(
         operator,

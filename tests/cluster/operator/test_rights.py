@@ -54,7 +54,8 @@ async def scene(installed: Installed) -> AsyncIterator[Scene]:
 
 
 async def _a_rank_fails_and_the_other_is_taken_away(stage: Stage) -> None:
-    await stage.create(trainer__nodes=2, rollout__replicas=2)
+    storage = {"type": "Persistent", "checkpoints": {"size": "1Gi"}}
+    await stage.create(trainer__nodes=2, rollout__replicas=2, storage=storage)
     await stage.runs()
     await stage.end_trainer(75, num_pods=1)
 

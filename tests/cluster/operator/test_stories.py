@@ -168,14 +168,17 @@ async def test_storage_that_is_changed_while_a_job_is_suspended_holds_from_its_r
     for step, size in enumerate(("1Gi", "2Gi"), start=2):
         await stage.edit("run", {"suspend": True})
         await stage.until("run", "Suspended")
-        await stage.edit("run", {"storage": {"size": size}})
+        storage = {"type": "Persistent", "state": {"size": size}, "checkpoints": {"size": "1Gi"}}
+        await stage.edit("run", {"storage": storage})
         await stage.edit("run", {"suspend": False})
         await stage.runs(step=step)
         found = await stage.get("StatefulSet", "run-coordinator")
         assert found is not None
-        (template,) = found["spec"]["volumeClaimTemplates"]
-        assert template["spec"]["resources"]["requests"]["storage"] == size
-        claims.append(_found(light_cluster, stage, "pvc", "state-run-coordinator-0")["metadata"]["uid"])
+        volumes = found["spec"]["template"]["spec"]["volumes"]
+        (mounted,) = (each["persistentVolumeClaim"]["claimName"] for each in volumes if each["name"] == "state")
+        claim = _found(light_cluster, stage, "pvc", mounted)
+        assert claim["spec"]["resources"]["requests"]["storage"] == "1Gi", "a claim stays as it was made"
+        claims.append(claim["metadata"]["uid"])
     assert claims[0] == claims[1], "what the run wrote stays"
     assert await stage.condition("run", "Accepted") == ("True", "Accepted")
 

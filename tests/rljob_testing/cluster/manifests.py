@@ -20,6 +20,7 @@ _SPEC: Object = {
     "data": {"train": [{"name": "sums", "path": "data/sums.jsonl", "maxPromptTokens": 64}]},
     "algorithm": {"advantageEstimator": "grpo", "groupSize": 8, "promptsPerStep": 4},
     "verifier": {"rewards": [{"name": "sum", "type": "exact"}]},
+    "storage": {"type": "Ephemeral"},
 }
 
 

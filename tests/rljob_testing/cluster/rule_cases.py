@@ -16,6 +16,9 @@ KL = {f"{L}.klCoef": "0.1", "model.reference": {"name": "builtin:smollm2-135m-in
 OVERLONG = {"maxTokens": 512, "tailTokens": 128, "factor": "1"}
 NORM, OVER_TOKENS = f"{A}.normalizeReward", f"{A}.normalizeAdvantage"
 ALONE: Changes = {f"{A}.groupSize": 1, f"{A}.advantageEstimator": "reinforcepp"}
+CLAIMS = {"type": "Persistent", "checkpoints": {"claimName": "mine"}}
+NEW_CLAIMS = {"type": "Persistent", "checkpoints": {"size": "1Gi"}}
+ONE, MANY = {"accessMode": "ReadWriteOnce"}, {"accessMode": "ReadWriteMany"}
 SUITE = {"evaluation.suites": [{"name": "held-out", "path": "a.jsonl"}]}
 
 # Start of the rule's message, field that the refusal names, what passes, what is refused.
@@ -116,6 +119,36 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
     ),
     ("training needs", S, {f"{S}.temperature": "0.7"}, {f"{S}.topP": "0.9"}),
     ("minTokens must", f"{S}.minTokens", {f"{S}.minTokens": 1024}, {f"{S}.minTokens": 1025}),
+    ("say where", "storage.type", {"storage": {"type": "Ephemeral"}}, {"storage": ABSENT}),
+    ("type Persistent needs", "storage.checkpoints", {"storage": CLAIMS}, {"storage": {"type": "Persistent"}}),
+    (
+        "state and checkpoints are",
+        "storage.type",
+        {"storage": {**CLAIMS, "state": {}}},
+        {"storage": {"type": "Ephemeral", "state": {}}},
+    ),
+    (
+        "name an existing claim",
+        "storage.checkpoints.size",
+        {"storage": NEW_CLAIMS},
+        {"storage": {"type": "Persistent", "checkpoints": {}}},
+    ),
+    *(
+        (
+            f"{key} is for a new claim",
+            f"storage.{place}.{key}",
+            {"storage": {**NEW_CLAIMS, place: {"size": "1Gi", key: value}}},
+            {"storage": {**NEW_CLAIMS, place: {"claimName": "mine", key: value}}},
+        )
+        for place in ("state", "checkpoints")
+        for key, value in (("size", "1Gi"), ("storageClassName", "fast"), ("retention", "Delete"))
+    ),
+    (
+        "every trainer node writes",
+        "storage.checkpoints.accessMode",
+        {"trainer.nodes": 2, "storage": {"type": "Persistent", "checkpoints": {"size": "1Gi", **MANY}}},
+        {"trainer.nodes": 2, "storage": {"type": "Persistent", "checkpoints": {"size": "1Gi", **ONE}}},
+    ),
     (
         "minReplicas must",
         "rollout.autoscaling.minReplicas",
@@ -273,7 +306,7 @@ FROZEN: Mapping[str, tuple[Changes, Changes]] = {
     "trainer": ({}, {"trainer.processesPerNode": 2}),
     "weightSync": ({}, {"weightSync.everySteps": 2}),
     "checkpoint": ({}, {"checkpoint.everySteps": 7}),
-    "storage": ({}, {"storage.claimName": "other"}),
+    "storage": ({}, {"storage": {"type": "Persistent", "checkpoints": {"claimName": "other"}}}),
     "evaluation.beforeTraining": ({}, {"evaluation.beforeTraining": False}),
     "evaluation.suites": ({}, SUITE),
     "evaluation.sampling": ({}, {"evaluation.sampling.maxTokens": 32}),

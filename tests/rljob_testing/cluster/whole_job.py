@@ -23,10 +23,16 @@ DATA = "addition-data"
 POLL_S = 1.0
 # In place of an engine, which would take gigabytes of memory and show no more about a job that cannot start.
 HANGS = ("sh", "-c", "exec sleep 3600")
+# On claims that no one made.
+UNCLAIMED: Object = {
+    "type": "Persistent",
+    "state": {"claimName": "no-such-claim"},
+    "checkpoints": {"claimName": "no-such-claim"},
+}
 _LITTLE: Object = {"requests": {"cpu": "10m"}}
 # Several at once fit two nodes of two cores: else one waits for a node, and says that instead of its own trouble.
 QUIET: Mapping[str, object] = {
-    "storage": {"emptyDir": True},
+    "storage": {"type": "Ephemeral"},
     "coordinator.pod.resources": _LITTLE,
     "rollout.pod.resources": _LITTLE,
     "trainer.pod.resources": _LITTLE,
@@ -225,7 +231,8 @@ def addition(name: str, changes: Mapping[str, object]) -> Object:
     # Two cores for everything: one thread each for sampling and training, as the local runner would give them.
     one_thread = [{"name": "OMP_NUM_THREADS", "value": "1"}]
     own: dict[str, object] = {
-        "storage": {"claimName": name},
+        # Its volume is a folder that both nodes see: what checkpoints may be on, and state too here.
+        "storage": {"type": "Persistent", "state": {"claimName": name}, "checkpoints": {"claimName": name}},
         "coordinator.pod": mounted,
         "rollout.pod.env": one_thread,
         "trainer.pod.env": one_thread,

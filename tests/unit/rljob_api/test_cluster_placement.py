@@ -38,6 +38,23 @@ def test_rendezvous_of_another_attempt_is_another_host(make_job: MakeJob) -> Non
 
 def test_two_jobs_on_one_claim_share_no_folder(make_job: MakeJob) -> None:
     one, other = (cluster_placement(in_cluster(make_job(), uid), verifier_cores=1) for uid in ("u-1", "u-2"))
-    folders = [(place.state_dir, place.checkpoint_dir, place.export_dir, place.dump_dir) for place in (one, other)]
-    assert len({*folders[0], *folders[1]}) == 8
-    assert all(folder.startswith("/var/lib/rljob/u-1/") for folder in folders[0])
+    folders = [
+        (place.state_dir, place.weights_dir, place.checkpoint_dir, place.export_dir, place.dump_dir)
+        for place in (one, other)
+    ]
+    assert len({*folders[0], *folders[1]}) == 10
+    roots = ("/var/lib/rljob-state/u-1", "/var/lib/rljob/u-1")
+    assert [next(root for root in roots if folder.startswith(root)) for folder in folders[0]] == [
+        *roots[:1] * 2,
+        *roots[1:] * 3,
+    ]
+
+
+def test_weights_are_on_the_volume_that_all_mount_where_files_carry_them(make_job: MakeJob) -> None:
+    job = in_cluster(make_job({"weightSync.transport": "file"}))
+    placement = cluster_placement(job, verifier_cores=1)
+    assert placement.weights_dir.startswith("/var/lib/rljob/")
+    configs = resolve.resolve(job, placement)
+    assert {configs.coordinator.weights_dir, configs.trainer.weights_dir, configs.rollouts[0].weights_dir} == {
+        placement.weights_dir
+    }

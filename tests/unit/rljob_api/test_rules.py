@@ -26,6 +26,7 @@ class Row:
     accepted: Mapping[str, object]
 
 
+CHECKPOINTS = {"type": "Persistent", "checkpoints": {"claimName": "mine"}}
 REFERENCE = {f"{LOSS}.klCoef": "0.1", "model.reference": {"name": "base"}}
 
 TABLE: dict[str, Row] = {
@@ -514,15 +515,51 @@ TABLE: dict[str, Row] = {
         "spec.trainer.deepspeed.offloadParameters is true",
         {"trainer.deepspeed": {"offloadParameters": True, "zeroStage": 3}},
     ),
-    "two kinds of storage": Row(
-        {"storage": {"claimName": "old", "size": "10Gi"}},
-        "spec.storage.claimName is 'old'",
-        {"storage": {"size": "10Gi", "storageClassName": "fast"}},
+    "persistent without a place for checkpoints": Row(
+        {"storage": {"type": "Persistent"}},
+        "spec.storage.checkpoints is null",
+        {"storage": {"type": "Persistent", "checkpoints": {"claimName": "mine"}}},
     ),
-    "access modes of no claim": Row(
-        {"storage": {"accessModes": ["ReadWriteMany"]}},
-        "spec.storage.size is null",
-        {"storage": {"claimName": "old", "accessModes": ["ReadWriteMany"]}},
+    "volumes of a job that has none": Row(
+        {"storage": {"type": "Ephemeral", "checkpoints": {"size": "10Gi"}}},
+        "spec.storage.type is 'Ephemeral', but checkpoints would not be read",
+        {"storage": {"type": "Persistent", "checkpoints": {"size": "10Gi"}}},
+    ),
+    "volumes without a word on what they are for": Row(
+        {"storage": {"state": {}, "checkpoints": {"size": "10Gi"}}},
+        "spec.storage.type is null, but state and checkpoints would not be read",
+        {"storage": {"type": "Persistent", "state": {}, "checkpoints": {"size": "10Gi"}}},
+    ),
+    "checkpoints on a claim without name and size": Row(
+        {"storage": {"type": "Persistent", "checkpoints": {"accessMode": "ReadWriteMany"}}},
+        "spec.storage.checkpoints.size is null, but name an existing claim",
+        {"storage": {"type": "Persistent", "checkpoints": {"size": "10Gi", "accessMode": "ReadWriteMany"}}},
+    ),
+    "size of a claim that exists": Row(
+        {"storage": {"type": "Persistent", "checkpoints": {"claimName": "mine", "size": "10Gi"}}},
+        "spec.storage.checkpoints.size is '10Gi', but claimName is 'mine'",
+        {"storage": {"type": "Persistent", "checkpoints": {"claimName": "mine", "accessMode": "ReadWriteMany"}}},
+    ),
+    "class of a claim that exists": Row(
+        {"storage": {**CHECKPOINTS, "state": {"claimName": "ledger", "storageClassName": "fast"}}},
+        "spec.storage.state.storageClassName is 'fast', but claimName is 'ledger'",
+        {"storage": {**CHECKPOINTS, "state": {"size": "5Gi", "storageClassName": "fast", "retention": "Delete"}}},
+    ),
+    "checkpoints of two nodes on a volume of one": Row(
+        {
+            "trainer.nodes": 2,
+            "storage": {"type": "Persistent", "checkpoints": {"claimName": "mine", "accessMode": "ReadWriteOnce"}},
+        },
+        "spec.storage.checkpoints.accessMode is 'ReadWriteOnce', but trainer.nodes is 2",
+        {"trainer.nodes": 2, "storage": {"type": "Persistent", "checkpoints": {"claimName": "mine"}}},
+    ),
+    "checkpoints of two nodes on a volume of one pod": Row(
+        {
+            "trainer.nodes": 2,
+            "storage": {"type": "Persistent", "checkpoints": {"size": "1Gi", "accessMode": "ReadWriteOncePod"}},
+        },
+        "spec.storage.checkpoints.accessMode is 'ReadWriteOncePod', but trainer.nodes is 2",
+        {"storage": {"type": "Persistent", "checkpoints": {"size": "1Gi", "accessMode": "ReadWriteOncePod"}}},
     ),
     "a source of a built-in model": Row(
         {"model": {"name": "builtin:smollm2-135m-instruct", "source": {"secretName": "hub"}}},
@@ -816,3 +853,64 @@ def test_every_combination_of_number_formats_serves_what_is_trained_or_is_warned
     told = [sentence.split(" is ")[0] for sentence in rules.warnings(spec)]
     at = "spec.trainer.dtype" if model != "float32" else "spec.rollout.engine.dtype"
     assert told == [at] * rounded + ["spec.model.dtype"] * wasteful
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "spec.storage.type is null, but say where ledger, checkpoints and model go: type Persistent"),
+        (
+            {"storage": {"type": "Ephemeral"}, "weightSync.transport": "file"},
+            "spec.weightSync.transport is 'file', but trainer, rollouts and coordinator must mount one volume",
+        ),
+        (
+            {
+                "storage": {"type": "Persistent", "checkpoints": {"size": "1Gi", "accessMode": "ReadWriteOnce"}},
+                "weightSync.transport": "file",
+            },
+            "spec.weightSync.transport is 'file', but trainer, rollouts and coordinator must mount one volume",
+        ),
+        (
+            {"storage": {"type": "Ephemeral"}, "resumeFrom": {"job": "old"}},
+            "not supported yet: spec.resumeFrom.job = 'old' in a cluster",
+        ),
+    ],
+)
+def test_what_runs_on_one_machine_and_in_no_cluster_is_told_to_a_cluster_alone(
+    make_job: MakeJob, changes: Mapping[str, object], said: str
+) -> None:
+    spec = make_job(changes).spec
+    assert rules.problems(spec) == []
+    (found,) = rules.cluster_problems(spec)
+    assert found.startswith(said)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"storage": {"type": "Ephemeral"}},
+        {"storage": CHECKPOINTS},
+        {"storage": CHECKPOINTS, "weightSync.transport": "file"},
+        {"storage": CHECKPOINTS, "resumeFrom": {"uri": "file:///var/lib/rljob/u-0/checkpoints", "step": 3}},
+    ],
+)
+def test_a_cluster_takes_what_says_where_its_state_goes(make_job: MakeJob, changes: Mapping[str, object]) -> None:
+    spec = make_job(changes).spec
+    assert [*rules.problems(spec), *rules.cluster_problems(spec)] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "mode"),
+    [
+        ({}, "ReadWriteOnce"),
+        ({"trainer.nodes": 2}, "ReadWriteMany"),
+        ({"weightSync.transport": "file"}, "ReadWriteMany"),
+    ],
+)
+def test_checkpoints_are_for_as_many_nodes_as_write_them(
+    make_job: MakeJob, changes: Mapping[str, object], mode: str
+) -> None:
+    claim = make_job({"storage": CHECKPOINTS, **changes}).spec.storage.checkpoint_claim
+    assert claim is not None
+    assert claim.access_mode == mode
+    assert not claim.is_written("access_mode")

@@ -161,11 +161,19 @@ def plan(
     manifest: ManifestArgument,
     output: OutputOption = choices.Output.TEXT,
     changes: ChangesOption = None,
+    for_cluster: Annotated[
+        bool, typer.Option("--for-cluster", help="Also refuse what every cluster refuses and one machine does not.")
+    ] = False,
 ) -> None:
-    """Validate a manifest and show every effective value with its origin, warnings and estimated memory."""
+    """Validate a manifest and show every effective value with its origin, warnings and estimated memory.
+
+    A manifest for `rljob run` needs no `storage` section: all is in the run directory. In a cluster it must say where
+    ledger, checkpoints and model go; `--for-cluster` refuses one that does not, as `kubectl apply` does.
+    """
     from rljob_workers.cli import run as command
 
-    _exit_with(lambda: command.plan(manifest, as_json=output is choices.Output.JSON, changes=changes or ()))
+    as_json = output is choices.Output.JSON
+    _exit_with(lambda: command.plan(manifest, as_json=as_json, changes=changes or (), for_cluster=for_cluster))
 
 
 @app.command()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from rljob_api import devices, enums, errors, resolve
-from rljob_api.validation import explain
+from rljob_api.validation import explain, rules
 from rljob_workers.cli import locate
 from rljob_workers.local import evaluate as evaluation
 from rljob_workers.local import prepare, session
@@ -74,9 +74,13 @@ def report(job: str, *, run_dir: pathlib.Path | None, output: pathlib.Path | Non
 _NO_RUN = "plan"
 
 
-def plan(path: pathlib.Path, *, as_json: bool, changes: Sequence[str] = ()) -> int:
-    """Print effective values, warnings and memory. Raises ManifestError with every problem of a manifest."""
+def plan(path: pathlib.Path, *, as_json: bool, changes: Sequence[str] = (), for_cluster: bool = False) -> int:
+    """Print effective values, warnings and memory. Raises ManifestError with every problem of a manifest; for_cluster:
+    with those too that it has in a cluster alone.
+    """
     manifest = prepare.read_manifest(path, changes)
+    if for_cluster and (refused := rules.cluster_problems(manifest.job.spec)):
+        raise errors.ManifestError(*rules.problems(manifest.job.spec), *refused)
     # Values are shown, nothing is started: the run directory is only a placeholder.
     folder = pathlib.Path(tempfile.gettempdir()) / "rljob-plan"
     resolved = prepare.resolve_here(manifest, run_dir=folder, uid=_NO_RUN)

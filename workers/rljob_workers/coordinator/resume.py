@@ -90,7 +90,7 @@ def open_state(config: process_config.CoordinatorConfig, *, data_digest: str, no
         with ledger.transaction():
             sessions.bind(ledger, _identity(config, data_digest), remedy=_FROZEN)
             _rebuild(ledger, config, again=again, now=now)
-        artifacts = store.ArtifactStore(folder / store.FOLDER)
+        artifacts = store.ArtifactStore(pathlib.Path(config.weights_dir))
         _remove_orphans(artifacts, ledger)
         state = State(
             ledger=ledger,

@@ -70,6 +70,21 @@ def test_what_was_written_is_seen_by_the_next_pass_before_any_watch_says_so() ->
     assert list(scene.seen().children) == [Ref("ConfigMap", "run-config")]
 
 
+def test_claim_that_outlives_its_job_is_known_by_its_label_and_one_of_another_job_is_not_taken() -> None:
+    scene = Scene()
+    claim = scene.child("PersistentVolumeClaim", "run-state-1", spec={"accessModes": ["ReadWriteOnce"]})
+    del claim["metadata"]["ownerReferences"]
+    claim["metadata"]["labels"]["rljob.dev/uid"] = scene.job["metadata"]["uid"]
+    assert scene.apply(manifest=claim) is None
+    assert list(scene.seen().children) == [Ref("PersistentVolumeClaim", "run-state-1")]
+    other = copy.deepcopy(claim)
+    other["metadata"]["name"], other["metadata"]["labels"]["rljob.dev/uid"] = "run-state-2", "another"
+    scene.client.hold(other)
+    refusal = scene.apply(manifest={**claim, "metadata": {**claim["metadata"], "name": "run-state-2"}})
+    assert refusal is not None
+    assert refusal.reason == "NameConflict"
+
+
 def test_object_of_another_owner_is_a_conflict_that_is_tried_again_later() -> None:
     scene = Scene()
     foreign = scene.child()

@@ -70,12 +70,8 @@ def _spec(changes: dict[str, object]) -> JobSpec:
             "spec.device = 'cpu', but the worker image of this installation is for CUDA: set spec.rollout.pod.image",
         ),
         ({"rollout.pod.podTemplateRef": "base"}, {}, "not supported yet: spec.rollout.pod.podTemplateRef = 'base'"),
-        (
-            {"weightSync.transport": "file", "storage": {"size": "10Gi", "accessModes": ["ReadWriteOnce"]}},
-            {},
-            "spec.weightSync.transport = 'file' needs storage that all pods share",
-        ),
-        ({"weightSync.transport": "file"}, {}, "spec.weightSync.transport = 'file' needs storage that all pods share"),
+        ({"storage": {}}, {}, "spec.storage.type is null, but say where ledger, checkpoints and model go"),
+        ({"weightSync.transport": "file"}, {}, "spec.weightSync.transport is 'file', but trainer, rollouts"),
         ({"trainer.pod.podTemplateRef": "base"}, {}, "not supported yet: spec.trainer.pod.podTemplateRef"),
     ],
 )

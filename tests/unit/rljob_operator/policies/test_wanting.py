@@ -6,10 +6,12 @@ import pytest
 import rljob_api
 from rljob_api import enums
 from rljob_api.conditions import ConditionType as Type
-from rljob_operator.model import Child, Manifest, Observed, Ref, ref_of
+from rljob_api.manifest.storage import StorageSpec
+from rljob_operator.model import CLAIM, Apply, Child, Manifest, Observed, Ref, ref_of
 from rljob_operator.policies import drift, pinning
 from rljob_operator.reconcile import conditions
 from rljob_operator.reconcile.desired import desired_objects
+from rljob_operator.reconcile.plan import plan
 from rljob_operator.settings import JobSettings
 from rljob_testing.operator_runs import Run, operator_job
 
@@ -33,6 +35,21 @@ def test_config_and_policies_come_before_what_makes_pods() -> None:
     assert kinds_of(seen())[:4] == ["StatefulSet", "Deployment", "Deployment", "Job"]
 
 
+def test_claims_come_before_what_makes_pods_and_stay_as_they_were_made() -> None:
+    storage = {"type": "Persistent", "checkpoints": {"size": "10Gi"}}
+    claims = [
+        each for each in desired_objects(seen({"storage": storage}), SETTINGS).first if ref_of(each).kind == CLAIM
+    ]
+    assert [ref_of(each).name for each in claims] == ["job-state-job-uid", "job-checkpoints-job-uid"]
+    larger = {**storage, "checkpoints": {"size": "20Gi"}}
+    live = {ref_of(each): Child(ref=ref_of(each), uid=ref_of(each).name, manifest=each) for each in claims}
+    observed = seen({"storage": larger}, children=live)
+    made = plan(observed, desired_objects(observed, SETTINGS), now=1000.0)
+    applied = [action.ref.kind for action in made.actions if isinstance(action, Apply)]
+    assert "StatefulSet" in applied
+    assert CLAIM not in applied
+
+
 def test_role_without_an_image_is_a_problem_that_says_where_to_name_one() -> None:
     settings = JobSettings(images={role: IMAGES[role] for role in enums.Role if role is not enums.Role.VERIFIER})
     (problem,) = desired_objects(seen(), settings).problems
@@ -48,6 +65,12 @@ def test_manifest_that_cannot_be_resolved_gives_its_problems() -> None:
     job = valid.job.model_copy(update={"spec": valid.job.spec.model_copy(update={"algorithm": algorithm})})
     desired = desired_objects(dataclasses.replace(valid, job=job), SETTINGS)
     assert [problem for problem in desired.problems if "spec.algorithm" in problem]
+
+
+def test_run_under_way_of_which_it_is_not_said_where_its_state_is_gets_no_pod_that_would_begin_anew() -> None:
+    found = desired_objects(_under_way(storage=StorageSpec()), SETTINGS)
+    assert "spec.storage.type is null" in found.problems[0]
+    assert (found.first, found.workloads(2)) == ((), ())
 
 
 def _under_way(settings: JobSettings = SETTINGS, **spec: object) -> Observed:

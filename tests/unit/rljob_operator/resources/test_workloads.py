@@ -1,5 +1,6 @@
 import dataclasses
 import pathlib
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import pytest
@@ -300,16 +301,110 @@ def test_a_referenced_template_keeps_what_we_do_not_set_and_never_loosens_what_w
     assert pod["containers"][0]["env"][0] == {"name": "A", "value": "1"}
 
 
-def test_a_new_claim_is_mounted_by_the_coordinator_and_by_the_trainer_under_the_name_that_the_set_gives_it(
+def _claims(given: Inputs, role: enums.Role) -> dict[str, str]:
+    """Return the claims that pods of a role mount, by mount path."""
+    pod = _template(given, role)["spec"]
+    claims = {each["name"]: each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"] if _is_claim(each)}
+    (box,) = pod["containers"]
+    return {each["mountPath"]: claims[each["name"]] for each in box["volumeMounts"] if each["name"] in claims}
+
+
+def _is_claim(volume: Mapping[str, object]) -> bool:
+    return "persistentVolumeClaim" in volume
+
+
+STATE, FILES = "/var/lib/rljob-state", "/var/lib/rljob"
+NEW, NAMED = {"size": "10Gi"}, {"claimName": "mine"}
+MANY = {"accessMode": "ReadWriteMany"}
+STATE_CLAIM = "sums-state-u-1"
+BY_FILES = {"transport": "file"}
+
+
+@pytest.mark.parametrize(
+    ("storage", "weight_sync", "coordinator", "trainer", "rollout"),
+    [
+        ({"type": "Ephemeral"}, {}, {}, {}, {}),
+        ({"type": "Persistent", "checkpoints": NAMED}, {}, {STATE: STATE_CLAIM}, {FILES: "mine"}, {}),
+        ({"type": "Persistent", "checkpoints": NEW}, {}, {STATE: STATE_CLAIM}, {FILES: "sums-checkpoints-u-1"}, {}),
+        (
+            {"type": "Persistent", "state": {"claimName": "ledger"}, "checkpoints": {**NAMED, **MANY}},
+            {},
+            {STATE: "ledger"},
+            {FILES: "mine"},
+            {FILES: "mine"},
+        ),
+        (
+            {"type": "Persistent", "checkpoints": NEW},
+            BY_FILES,
+            {STATE: STATE_CLAIM, FILES: "sums-checkpoints-u-1"},
+            {FILES: "sums-checkpoints-u-1"},
+            {FILES: "sums-checkpoints-u-1"},
+        ),
+    ],
+)
+def test_each_pod_mounts_what_it_writes_and_the_coordinator_alone_its_ledger(
     example: Example,
+    storage: Mapping[str, object],
+    weight_sync: Mapping[str, object],
+    coordinator: Mapping[str, str],
+    trainer: Mapping[str, str],
+    rollout: Mapping[str, str],
 ) -> None:
-    given = example.make(storage={"size": "10Gi", "storageClassName": "fast"})
-    (claim,) = _workloads(given)[C]["spec"]["volumeClaimTemplates"]
-    assert claim["metadata"]["name"] == "state"
-    assert claim["spec"]["resources"] == {"requests": {"storage": "10Gi"}}
-    assert {"name": "state", "persistentVolumeClaim": {"claimName": "state-sums-coordinator-0"}} in _template(given, T)[
-        "spec"
-    ]["volumes"]
+    given = example.make(storage=storage, weightSync=weight_sync)
+    assert {role: _claims(given, role) for role in enums.Role} == {C: coordinator, T: trainer, R: rollout, V: {}}
+    for role in (C, T, R):
+        mounts = {each["mountPath"] for each in _template(given, role)["spec"]["containers"][0]["volumeMounts"]}
+        assert mounts & {STATE, FILES} >= {STATE if role is C else FILES}
+
+
+def test_nothing_ties_a_trainer_to_its_coordinators_node(example: Example) -> None:
+    storage = {"type": "Persistent", "checkpoints": NEW}
+    assert "affinity" not in _template(example.make(storage=storage), T)["spec"]
+
+
+@pytest.mark.parametrize(
+    ("state", "mode", "size", "owned"),
+    [
+        (None, "ReadWriteOnce", "64Gi", False),
+        ({"size": "5Gi", "accessMode": "ReadWriteOncePod", "retention": "Delete"}, "ReadWriteOncePod", "5Gi", True),
+    ],
+)
+def test_the_ledger_has_a_claim_of_its_own_that_goes_with_no_stateful_set(
+    example: Example, state: Mapping[str, object] | None, mode: str, size: str, owned: bool
+) -> None:
+    given = example.make(
+        storage={"type": "Persistent", "checkpoints": NAMED, **({"state": state} if state is not None else {})}
+    )
+    (claim,) = (each for each in children.foundation(given) if each["kind"] == "PersistentVolumeClaim")
+    metadata: Any = claim["metadata"]
+    assert metadata["name"] == STATE_CLAIM
+    assert claim["spec"] == {"accessModes": [mode], "resources": {"requests": {"storage": size}}}
+    assert [each["kind"] for each in metadata.get("ownerReferences", [])] == (["RLJob"] if owned else [])
+    assert "volumeClaimTemplates" not in _workloads(given)[C]["spec"]
+
+
+@pytest.mark.parametrize(("retention", "owned"), [("Retain", False), ("Delete", True), (None, False)])
+def test_a_claim_of_checkpoints_goes_with_its_job_only_if_the_manifest_says_so(
+    example: Example, retention: str | None, owned: bool
+) -> None:
+    new = {**NEW, "storageClassName": "nfs", **MANY, **({"retention": retention} if retention else {})}
+    given = example.make(storage={"type": "Persistent", "state": NAMED, "checkpoints": new})
+    (claim,) = (each for each in children.foundation(given) if each["kind"] == "PersistentVolumeClaim")
+    assert claim["spec"] == {
+        "accessModes": ["ReadWriteMany"],
+        "resources": {"requests": {"storage": "10Gi"}},
+        "storageClassName": "nfs",
+    }
+    metadata: Any = claim["metadata"]
+    assert metadata["labels"]["rljob.dev/uid"] == "u-1"
+    assert ("ownerReferences" in metadata) is owned
+
+
+@pytest.mark.parametrize(
+    "storage", [{"type": "Ephemeral"}, {"type": "Persistent", "state": NAMED, "checkpoints": NAMED}]
+)
+def test_no_claim_is_made_where_the_user_has_one_or_needs_none(example: Example, storage: Mapping[str, object]) -> None:
+    assert all(each["kind"] != "PersistentVolumeClaim" for each in children.foundation(example.make(storage=storage)))
 
 
 @pytest.mark.parametrize(
@@ -416,54 +511,6 @@ def test_a_verifier_is_gone_after_ten_seconds(example: Example) -> None:
     given = example.make()
     assert _template(given, V)["spec"]["terminationGracePeriodSeconds"] == 10
     assert _container(given, V)["lifecycle"]["preStop"]["exec"]["command"][-2:] == ["--seconds", "8"]
-
-
-@pytest.mark.parametrize(
-    ("storage", "kept"),
-    [
-        ({"size": "10Gi"}, "requiredDuringSchedulingIgnoredDuringExecution"),
-        ({"size": "10Gi", "accessModes": ["ReadWriteMany"]}, None),
-        ({"claimName": "mine"}, "preferredDuringSchedulingIgnoredDuringExecution"),
-        ({"claimName": "mine", "accessModes": ["ReadWriteMany"]}, None),
-        ({"emptyDir": True}, None),
-    ],
-)
-def test_a_trainer_runs_beside_its_coordinator_where_one_node_alone_can_mount_the_claim(
-    example: Example, storage: dict[str, object], kept: str | None
-) -> None:
-    affinity = _template(example.make(storage=storage), T)["spec"].get("affinity", {})
-    assert list(affinity.get("podAffinity", {})) == ([kept] if kept else [])
-    assert "rollout" not in str(affinity)
-
-
-@pytest.mark.parametrize(
-    ("storage", "volume"),
-    [
-        ({"claimName": "mine"}, "emptyDir"),
-        ({"claimName": "mine", "accessModes": ["ReadWriteOnce"]}, "emptyDir"),
-        ({"claimName": "mine", "accessModes": ["ReadWriteMany"]}, "persistentVolumeClaim"),
-        ({"size": "10Gi", "accessModes": ["ReadWriteMany"]}, "persistentVolumeClaim"),
-    ],
-)
-def test_rollouts_write_dumps_to_a_claim_that_many_nodes_may_mount(
-    example: Example, storage: dict[str, object], volume: str
-) -> None:
-    volumes = _template(example.make(storage=storage), R)["spec"]["volumes"]
-    (state,) = [each for each in volumes if each["name"] == "state"]
-    assert volume in state
-
-
-def test_a_users_affinity_stands_beside_that_of_the_claim(example: Example) -> None:
-    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "cache"}}}
-    theirs = {
-        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]},
-        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}},
-    }
-    trainer_spec = {"maxTokensPerMicroBatch": 4096, "pod": {"affinity": theirs}}
-    affinity = _template(example.make(storage={"size": "1Gi"}, trainer=trainer_spec), T)["spec"]["affinity"]
-    terms = affinity["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert [each["topologyKey"] for each in terms] == ["kubernetes.io/hostname", "zone"]
-    assert affinity["nodeAffinity"] == theirs["nodeAffinity"]
 
 
 def test_images_are_pulled_with_the_installations_secrets_and_the_manifests(example: Example) -> None:

@@ -91,6 +91,16 @@ def test_plan_refuses_what_cannot_work_with_exit_code_two(here: pathlib.Path) ->
     assert "spec.algorithm.groupSize is 1" in problem
 
 
+def test_plan_for_a_cluster_asks_where_state_goes_and_plan_for_this_machine_does_not(here: pathlib.Path) -> None:
+    assert rljob("plan", write(here)).exit_code == 0
+    refused = rljob("plan", write(here), "--for-cluster")
+    assert refused.exit_code == 2
+    (problem,) = errors_of(refused)
+    assert problem.startswith("spec.storage.type is null, but say where ledger, checkpoints and model go")
+    taken = rljob("plan", write(here), "--for-cluster", "--set", "spec.storage.type=Ephemeral")
+    assert taken.exit_code == 0
+
+
 def test_plan_shows_the_values_that_were_set(here: pathlib.Path) -> None:
     words = ("--set", "spec.maxSteps=9", "--set", "spec.algorithm.loss.clipLow=0.3")
     body = json.loads(rljob("plan", write(here), "-o", "json", *words).stdout)

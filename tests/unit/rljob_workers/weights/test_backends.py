@@ -61,7 +61,7 @@ def test_each_transport_of_the_manifest_has_both_ends(transport: str, tmp_path: 
 
 def test_files_of_a_local_run_are_those_of_the_coordinators_store(tmp_path: pathlib.Path) -> None:
     job = resolved(tmp_path, "file")
-    artifacts = store.ArtifactStore(pathlib.Path(job.coordinator.state_dir) / store.FOLDER)
+    artifacts = store.ArtifactStore(pathlib.Path(job.coordinator.weights_dir))
     backend = base.find(job.trainer.spec.weight_sync.transport)
     publisher, puller = backend.publisher(job.trainer), backend.puller(job.rollouts[0])
     assert publisher.upload(memoryview(DATA)) == ARTIFACT

@@ -35,7 +35,6 @@ from rljob_workers.weights import frames
 
 logger = logging.getLogger(__name__)
 SERVICE = "rljob.v1.WeightStore"
-FOLDER = "weights"
 MAX_STREAMS = 4
 _PART = ".part"
 _BEAT_S = 1.0
@@ -221,7 +220,7 @@ async def serve(config: process_config.CoordinatorConfig) -> None:
     beating = asyncio.create_task(_beat(sys.stdin.fileno()))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    servicer = StoreServicer(ArtifactStore(pathlib.Path(config.state_dir) / FOLDER))
+    servicer = StoreServicer(ArtifactStore(pathlib.Path(config.weights_dir)))
     server = channel.aio_server(config)
     server.add_generic_rpc_handlers((servicer.handler(),))
     channel.bind(server, f"{config.bind_host}:{config.store_port}", config.tls)
