@@ -88,7 +88,7 @@ class Observed:
     def of(
         cls, minibatches: Sequence[types.Minibatch], *, trained: Sequence[float], counted: Sequence[float]
     ) -> "Observed":
-        """Return the factors. trained, seen: (tokens, rows) of all ranks' rows that are trained, and only looked at."""
+        """Return the factors. trained, counted: (tokens, rows) of all ranks' rows that are trained, and not."""
         whole = (sum(part.num_tokens for part in minibatches), sum(part.num_rows for part in minibatches))
         tokens, rows = (
             max(0.0, total - own) / num_counted if num_counted else 0.0

@@ -12,7 +12,7 @@ from rljob_workers.verifier.sandbox.processes import candidate
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Records:
-    """entered: the launcher had confined the process. found: statuses and values after that, none if malformed.
+    """entered: the launcher had confined the process. items: statuses and values after that, none if malformed.
 
     malformed: something in the reply is not a whole record of this run.
     """
