@@ -7,6 +7,7 @@ With RLJOB_WITNESS_ENGINE=fake the engine without a model (`engines/fake.py`) re
 which only vLLM needs here, is then hidden from transformers, whose tokenizers would import it.
 """
 
+import dataclasses
 import mmap
 import os
 import sys
@@ -92,17 +93,20 @@ class WitnessedVllm(engine.VllmEngine):
         self._witness.served(version)
 
 
+def install(engine_type: str) -> None:
+    """Put the witnesses where the program that assembles a rollout looks for its engine and its client."""
+    own = WitnessedFake if engine_type == "fake" else WitnessedVllm
+    vars(engine)["REGISTRATION"] = dataclasses.replace(engine.REGISTRATION, make=own)
+    vars(work)["WorkClient"] = WitnessedClient
+
+
 def main() -> int:
     """Run the program with witnesses in place."""
-    own: type = WitnessedVllm
-    if os.environ.get(ENGINE) == "fake":
-        own = WitnessedFake
+    engine_type = os.environ.get(ENGINE, "")
+    if engine_type == "fake":
         # Where the entry is None, there is no such module.
         sys.modules.update({"torch": None})  # type: ignore[dict-item]
-    # Where the process that puts all together looks for them.
-    places: tuple[tuple[object, str, type], ...] = ((engine, "VllmEngine", own), (work, "WorkClient", WitnessedClient))
-    for module, name, witnessed in places:
-        setattr(module, name, witnessed)
+    install(engine_type)
     return program.main(sys.argv[1:])
 
 

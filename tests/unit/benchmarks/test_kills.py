@@ -10,7 +10,11 @@ import pytest
 import yaml
 from tests.bench import kills, runner
 
+from rljob_testing import witnessed_rollout
 from rljob_workers.coordinator.ledger import database
+from rljob_workers.rollout.engines import base
+from rljob_workers.rollout.engines.vllm import engine
+from rljob_workers.rpc import work
 
 
 def kill(role: str, state: str, *, burst: int = 1, what: str = "role") -> kills.Kill:
@@ -19,6 +23,21 @@ def kill(role: str, state: str, *, burst: int = 1, what: str = "role") -> kills.
 
 def recovery(recovered_s: float, *roles: str, num_kills: int = 1) -> kills.Recovery:
     return kills.Recovery(burst=1, kills=num_kills, roles=roles, ready_s=1.0, recovered_s=recovered_s, steps=3)
+
+
+@pytest.mark.parametrize(
+    ("engine_type", "witness"),
+    [("fake", witnessed_rollout.WitnessedFake), ("vllm", witnessed_rollout.WitnessedVllm)],
+)
+def test_the_engine_that_a_rollout_makes_has_the_witness(
+    engine_type: str, witness: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What the test restores at its end.
+    monkeypatch.setattr(engine, "REGISTRATION", engine.REGISTRATION)
+    monkeypatch.setattr(work, "WorkClient", work.WorkClient)
+    witnessed_rollout.install(engine_type)
+    assert base.find("vllm").make is witness
+    assert work.WorkClient is witnessed_rollout.WitnessedClient
 
 
 def test_every_other_burst_is_one_kill_and_each_role_has_its_turn() -> None:
