@@ -40,7 +40,7 @@ def main() -> int:
     chosen = list(ROWS) if arguments.rows == "all" else arguments.rows.split(",")
     unknown = [row for row in chosen if row not in ROWS]
     if unknown:
-        parser.error(f"unknown rows {unknown}; known: {', '.join(ROWS)}")
+        parser.error(f"unknown rows {unknown}; expected one of {', '.join(ROWS)}")
     judged, worst = [], 0
     for number, name in enumerate(chosen, start=1):
         print(f"{name}, {number} of {len(chosen)}", file=sys.stderr, flush=True)

@@ -16,7 +16,6 @@ import rljob_api
 from rljob_api import enums, process_config
 from rljob_api.resolve import ResolvedJob
 from rljob_operator.model import Child, Manifest, Observed, Ref
-from rljob_operator.policies import drift
 
 RENDERED_BY = "rljob.dev/rendered-by"
 TEMPLATE_HASH = "rljob.dev/template-hash"
@@ -78,33 +77,6 @@ def device(observed: Observed) -> str | None:
     except (ValueError, AttributeError):
         return None  # Another hand wrote it.
     return str(device) if device in ("cpu", "cuda") else None
-
-
-def may_become(live: Child, desired: Manifest) -> bool:
-    """Return whether an object can be changed into what is wanted: a StatefulSet's claims cannot be changed."""
-    if live.ref.kind != "StatefulSet":
-        return True
-    return list(map(_storage, _claims(live.manifest))) == list(map(_storage, _claims(desired)))
-
-
-def with_claims_of(live: Child, desired: Manifest) -> Manifest:
-    """Return the StatefulSet that is wanted with the claims that it has: others are made once it is recreated."""
-    spec = desired["spec"]
-    assert isinstance(spec, Mapping), "a workload has a spec"
-    return {**desired, "spec": {**spec, "volumeClaimTemplates": _claims(live.manifest)}}
-
-
-def _storage(claim: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return what a claim asks for: the API server adds to it, and its size has many spellings."""
-    spec = claim.get("spec") or {}
-    size = drift.quantity(((spec.get("resources") or {}).get("requests") or {}).get("storage"))
-    return claim["metadata"]["name"], sorted(spec.get("accessModes") or ()), spec.get("storageClassName") or "", size
-
-
-def _claims(manifest: Manifest) -> list[Any]:
-    spec = manifest.get("spec")
-    claims = spec.get("volumeClaimTemplates") if isinstance(spec, Mapping) else None
-    return list(claims or ())
 
 
 def _generation(manifest: Manifest) -> object:

@@ -23,7 +23,6 @@ from rljob_operator.model import (
     Action,
     Annotate,
     Apply,
-    Delete,
     DesiredObjects,
     Manifest,
     Observed,
@@ -33,7 +32,7 @@ from rljob_operator.model import (
     earliest,
     ref_of,
 )
-from rljob_operator.policies import attempts, deadlines, drift, failure, pinning, refusals, scheduling
+from rljob_operator.policies import attempts, deadlines, drift, failure, refusals, scheduling
 from rljob_operator.policies import stall as stalling
 from rljob_operator.reconcile import conditions, scale_down, suspend, trainer
 from rljob_operator.reconcile import status as reporting
@@ -280,12 +279,6 @@ def _apply(observed: Observed, manifest: Manifest, desired: Set[Ref], *, now: fl
     # A claim stays as it was made: its owner may have expanded it, and nothing else of it can change.
     if child.deleting or ref.kind == CLAIM:
         return
-    if not pinning.may_become(child, manifest):
-        if not child.wanted_replicas and not observed.pods_of(enums.Role.COORDINATOR):
-            # Recreated in the next pass. The claims that it made stay: they belong to no one.
-            yield Delete(ref=child.ref, uid=child.uid)
-            return
-        manifest = pinning.with_claims_of(child, manifest)
     due_at = drift.due_at(child.manifest, manifest, observed.written.get(child.uid), now=now)
     if due_at is not None:
         yield Apply(manifest=manifest, uid=child.uid, due_at=due_at)

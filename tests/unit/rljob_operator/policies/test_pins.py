@@ -1,15 +1,11 @@
-import dataclasses
 import json
 from typing import Any
 
 import pytest
 
 from rljob_api import enums
-from rljob_api.manifest.status import Condition, JobStatus
-from rljob_operator.model import Apply, Child, Delete, DesiredObjects, Observed, Pod, Ref, StatusWrite
+from rljob_operator.model import Child, Ref
 from rljob_operator.policies import pinning
-from rljob_operator.reconcile.plan import plan
-from rljob_testing.operator_runs import operator_job
 
 R, V = enums.Role.ROLLOUT, enums.Role.VERIFIER
 
@@ -72,57 +68,3 @@ def test_configs_of_another_version_stay_while_the_spec_is_the_same(
     made = pinning.config(live, config(3, "new"), version="0.2.0")
     assert ("old" in json.dumps(made["data"])) is kept
     assert made["metadata"]["annotations"] == {pinning.RENDERED_BY: "0.1.0" if kept else "0.2.0"}  # type: ignore[index]
-
-
-def stateful_set(*claims: dict[str, Any], replicas: int = 0) -> dict[str, Any]:
-    made = [{"metadata": {"name": "state"}, "spec": {"accessModes": ["ReadWriteOnce"], **claim}} for claim in claims]
-    spec = {"replicas": replicas, **({"volumeClaimTemplates": made} if made else {})}
-    return {"kind": "StatefulSet", "metadata": {"name": "job-coordinator"}, "spec": spec}
-
-
-def coordinator(*claims: dict[str, Any], replicas: int = 0) -> Child:
-    manifest = stateful_set(*claims, replicas=replicas)
-    return Child(ref=Ref("StatefulSet", "job-coordinator"), uid="u", manifest=manifest, role=enums.Role.COORDINATOR)
-
-
-TEN = {"resources": {"requests": {"storage": "10Gi"}}}
-SERVED = {**TEN, "volumeMode": "Filesystem"}
-CHANGES = {
-    "nothing": ((SERVED,), (TEN,), True),
-    "another spelling": ((TEN,), ({"resources": {"requests": {"storage": "10737418240"}}},), True),
-    "a size": ((TEN,), ({"resources": {"requests": {"storage": "20Gi"}}},), False),
-    "a class": ((TEN,), ({**TEN, "storageClassName": "fast"},), False),
-    "the default class": (({**TEN, "storageClassName": "fast"},), (TEN,), False),
-    "access modes": ((TEN,), ({**TEN, "accessModes": ["ReadWriteMany"]},), False),
-    "a claim of the user's": ((TEN,), (), False),
-    "a claim instead of an emptyDir": ((), (TEN,), False),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_storage_that_was_changed_while_the_job_was_suspended_makes_its_stateful_set_anew(change: str) -> None:
-    before, after, is_same = CHANGES[change]
-    live, wanted = coordinator(*before), stateful_set(*after, replicas=1)
-    assert pinning.may_become(live, wanted) is is_same
-    suspended = Condition.model_validate(
-        {"type": "Suspended", "status": "True", "reason": "UserRequested", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    )
-    job = operator_job().model_copy(update={"status": JobStatus(conditions=(suspended,))})
-    seen = Observed(job=job, children={live.ref: live})
-    made = plan(seen, DesiredObjects(workloads=lambda _: (wanted,)), now=1000.0)
-    acts = [one for one in made.actions if not isinstance(one, StatusWrite)]
-    first = Apply(manifest=wanted, uid="u", due_at=1000.0) if is_same else Delete(ref=live.ref, uid="u")
-    assert acts == [first]
-    again = plan(dataclasses.replace(seen, children={}), DesiredObjects(workloads=lambda _: (wanted,)), now=1001.0)
-    assert Apply(manifest=wanted) in again.actions
-
-
-def test_claims_of_a_coordinator_that_runs_stay_whatever_this_version_would_render() -> None:
-    live, wanted = coordinator(TEN, replicas=1), stateful_set({**TEN, "storageClassName": "fast"}, replicas=1)
-    pod = Pod(name="job-coordinator-0", uid="p", role=enums.Role.COORDINATOR, phase="Running", ready=True)
-    wanted = {**wanted, "metadata": {"name": "job-coordinator", "labels": {"new": "1"}}}
-    seen = Observed(job=operator_job(), children={live.ref: live}, pods=(pod,))
-    made = plan(seen, DesiredObjects(workloads=lambda _: (wanted,)), now=1000.0)
-    (kept,) = [one for one in made.actions if isinstance(one, Apply)]
-    assert kept.manifest["spec"] == live.manifest["spec"]
-    assert kept.manifest["metadata"] == wanted["metadata"]
