@@ -74,13 +74,13 @@ def _claim(inputs: Inputs, name: str, spec: StateStorageSpec | CheckpointStorage
     }
     if not spec.is_kept:
         metadata["ownerReferences"] = [owner_reference(inputs.job)]
-    wanted: Manifest = {
+    claim_spec: Manifest = {
         "accessModes": [spec.access_mode],
         "resources": {"requests": {"storage": spec.size or STATE_SIZE}},
     }
     if spec.storage_class_name:
-        wanted["storageClassName"] = spec.storage_class_name
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": wanted}
+        claim_spec["storageClassName"] = spec.storage_class_name
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": claim_spec}
 
 
 def _volume(name: str, claim: str | None) -> Manifest:

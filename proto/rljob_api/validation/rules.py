@@ -41,17 +41,17 @@ STORAGE_TYPE = (
 
 def cluster_problems(spec: JobSpec) -> list[str]:
     """Return a sentence for each thing that every cluster refuses of a manifest that is right on one machine."""
-    found = []
+    problems = []
     if spec.storage.type is None:
-        found.append(messages.invalid("storage.type", None, STORAGE_TYPE))
+        problems.append(messages.invalid("storage.type", None, STORAGE_TYPE))
     if spec.weight_sync.transport == "file" and not spec.storage.is_shared:
         needs = "trainer, rollouts and coordinator must mount one volume: set storage.checkpoints with accessMode"
-        found.append(messages.invalid("weightSync.transport", "file", f"{needs} ReadWriteMany, or use grpc"))
+        problems.append(messages.invalid("weightSync.transport", "file", f"{needs} ReadWriteMany, or use grpc"))
     if spec.resume_from is not None and spec.resume_from.job is not None:
         works = "resumeFrom.uri, as that job's status.lastCheckpoint has it, on the same storage.checkpoints.claimName"
         written = f"spec.resumeFrom.job = {spec.resume_from.job!r}"
-        found.append(f"not supported yet: {written} in a cluster (what works: {works})")
-    return found
+        problems.append(f"not supported yet: {written} in a cluster (what works: {works})")
+    return problems
 
 
 def broken(section: Section, path: str = "") -> Iterator[tuple[str, str]]:

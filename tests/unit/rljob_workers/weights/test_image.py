@@ -92,7 +92,7 @@ def test_layout_id_depends_on_shape_and_dtype() -> None:
 
 
 def test_dtype_that_the_wire_does_not_know_is_refused() -> None:
-    with pytest.raises(errors.WeightsError, match="float8.*known: bfloat16"):
+    with pytest.raises(errors.WeightsError, match="float8.*expected one of bfloat16"):
         image.make_layout([("a", "float8", (1,))])
 
 
