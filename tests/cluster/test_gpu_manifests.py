@@ -52,9 +52,9 @@ def pod_makers(api: Api, job: RLJob) -> dict[str, Any]:
 
 
 def ownerless(manifest: Manifest) -> Any:
-    # Nothing is stored, so there is no owner to point to.
+    # Nothing is stored, so there is no owner to point to; claims that outlive their job have none.
     document = json.loads(json.dumps(manifest))
-    del document["metadata"]["ownerReferences"]
+    document["metadata"].pop("ownerReferences", None)
     return document
 
 
