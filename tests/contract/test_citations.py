@@ -4,7 +4,6 @@ import ast
 import io
 import pathlib
 import re
-import subprocess
 import tokenize
 from tokenize import COMMENT
 
@@ -15,11 +14,6 @@ from rljob_testing import pages
 ROOT = pathlib.Path(__file__).parents[2]
 _CITED = re.compile(r"docs/(?P<page>[\w/.-]+\.md)(?:#(?P<anchor>[\w-]+))?")
 _ANCHOR = re.compile(r'<a id="([\w-]+)"></a>')
-
-
-def _tracked(*patterns: str) -> list[pathlib.Path]:
-    listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [path for line in listed.stdout.splitlines() if (path := ROOT / line).is_file()]
 
 
 def anchors(page: str) -> set[str]:
@@ -37,7 +31,7 @@ def _broken(page: pathlib.Path, anchor: str | None) -> str | None:
 
 def test_every_page_that_is_cited_exists_and_has_the_anchor() -> None:
     wrong = []
-    for path in _tracked("*.py", "*.md", "*.yaml", "*.toml", "*.proto", "*.tpl", "Makefile"):
+    for path in pages.tracked("*.py", "*.md", "*.yaml", "*.toml", "*.proto", "*.tpl", "Makefile"):
         for match in _CITED.finditer(path.read_text()):
             problem = _broken(ROOT / "docs" / match["page"], match["anchor"])
             if problem:
@@ -97,7 +91,7 @@ def test_citations_without_a_page_are_noticed(source: str, found: list[str]) -> 
 
 
 def test_no_code_cites_a_document_that_is_not_here_or_a_number_without_its_page() -> None:
-    packages = _tracked("operator/*.py", "proto/*.py", "workers/*.py", "generators/*.py")
+    packages = pages.tracked("operator/*.py", "proto/*.py", "workers/*.py", "generators/*.py")
     assert [
         f"{path.relative_to(ROOT)}: {citation}"
         for path in packages

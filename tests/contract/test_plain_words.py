@@ -3,10 +3,11 @@
 import ast
 import pathlib
 import re
-import subprocess
 from collections.abc import Iterator
 
 import pytest
+
+from rljob_testing import pages
 
 ROOT = pathlib.Path(__file__).parents[2]
 # What not to write -> what to write instead. Extend it when a phrase is replaced, so that it does not come back.
@@ -33,8 +34,8 @@ FORBIDDEN = re.compile(rf"\b(?:{'|'.join(INSTEAD)})\b", re.IGNORECASE)
 
 
 def tracked(*patterns: str) -> list[pathlib.Path]:
-    listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [path for line in listed.stdout.splitlines() if (path := ROOT / line).is_file() and "_pb2" not in line]
+    """Return tracked files that were written by hand."""
+    return [path for path in pages.tracked(*patterns) if "_pb2" not in path.name]
 
 
 def forbidden(text: str) -> list[str]:
@@ -123,9 +124,9 @@ def test_messages_of_the_code_hold_no_phrase_of_the_list() -> None:
 def test_alerts_and_pages_hold_no_phrase_of_the_list() -> None:
     # Tests' names make the coverage pages, and the glossary says what not to write.
     apart = ("docs/coverage/", "docs/glossary.md")
-    pages = tracked("README.md", "docs/*.md", "charts/rljob-operator/files/rules/*.yaml")
+    texts = tracked("README.md", "docs/*.md", "charts/rljob-operator/files/rules/*.yaml")
     wrong = []
-    for page in pages:
+    for page in texts:
         name = str(page.relative_to(ROOT))
         if name.startswith(apart):
             continue

@@ -13,7 +13,6 @@ from rljob_api.manifest.storage import STATE_SIZE, CheckpointStorageSpec, ClaimS
 from rljob_operator.resources.inputs import Inputs, Manifest, job_labels, owner_reference
 
 STATE, CHECKPOINTS = "state", "checkpoints"
-EMPTY_DIR_SIZE = STATE_SIZE
 STATE_MOUNT: Manifest = {"name": STATE, "mountPath": cluster_placement.STATE_DIR}
 CHECKPOINT_MOUNT: Manifest = {"name": CHECKPOINTS, "mountPath": cluster_placement.STORAGE_DIR}
 
@@ -85,7 +84,7 @@ def _claim(inputs: Inputs, name: str, spec: StateStorageSpec | CheckpointStorage
 
 def _volume(name: str, claim: str | None) -> Manifest:
     if claim is None:
-        return {"name": name, "emptyDir": {"sizeLimit": EMPTY_DIR_SIZE}}
+        return {"name": name, "emptyDir": {"sizeLimit": STATE_SIZE}}
     return {"name": name, "persistentVolumeClaim": {"claimName": claim}}
 
 

@@ -17,8 +17,6 @@ AccessMode = Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]
 Retention = Literal["Retain", "Delete"]
 # Room for a ledger and for the newest four versions of a model of 7 billion parameters in bfloat16.
 STATE_SIZE = "64Gi"
-_FOR_NEW = "a claim that exists keeps its own"
-_RETENTION = "What becomes of a claim that was made for this job once the job is deleted."
 
 
 def _of_a_new_claim(field: str) -> CelRule:
@@ -41,7 +39,10 @@ class ClaimSpec(Section):
     storage_class_name: Name | None = Field(
         default=None, description="StorageClass of a new claim. Unset: the cluster's default one."
     )
-    retention: Retention | None = Field(default=None, description=_RETENTION + " Unset: Retain.")
+    retention: Retention | None = Field(
+        default=None,
+        description="What becomes of a claim that was made for this job once the job is deleted. Unset: Retain.",
+    )
 
     @rule(_of_a_new_claim("size"), _of_a_new_claim("storageClassName"), _of_a_new_claim("retention"))
     def a_claim_that_exists_is_taken_as_it_is(self) -> Iterator[Problem]:
@@ -54,7 +55,7 @@ class ClaimSpec(Section):
             ("retention", self.retention),
         ):
             if value is not None:
-                yield key, value, no_effect(f"claimName is '{self.claim_name}', and {_FOR_NEW}")
+                yield key, value, no_effect(f"claimName is '{self.claim_name}', and a claim that exists keeps its own")
 
     @property
     def is_kept(self) -> bool:

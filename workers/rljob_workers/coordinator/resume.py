@@ -18,7 +18,6 @@ from rljob_workers.data import records
 
 logger = logging.getLogger(__name__)
 LEDGER = "ledger.sqlite"
-HISTORY = "history.jsonl"
 _FROZEN = "use another run or state directory, or restore the old value"
 
 
@@ -96,7 +95,7 @@ def open_state(config: process_config.CoordinatorConfig, *, data_digest: str, no
             ledger=ledger,
             path=path,
             artifacts=artifacts,
-            history=history.HistoryFile(folder / HISTORY),
+            history=history.HistoryFile(folder / history.FILE_NAME),
             pods=_known_pods(ledger),
             lock=lock,
         )

@@ -12,6 +12,8 @@ import os
 import pathlib
 from collections.abc import Sequence
 
+FILE_NAME = "history.jsonl"
+
 _TAIL_BYTES = 1 << 20
 
 

@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rljob_api import enums, errors, process_config
+from rljob_workers.coordinator.reporting import history
 from rljob_workers.coordinator.trackers import base
 from rljob_workers.runtime import atomic, boot, redaction
 
 logger = logging.getLogger(__name__)
 TRACKER_VARIABLE = "RLJOB_TRACKER"
-HISTORY = "history.jsonl"
 # What a call of a tracker may take, seconds: the longest time for which a service that does not answer is waited for.
 CALL_S = 120.0
 _MARK = "delivered"
@@ -146,7 +146,7 @@ def follow(config: process_config.CoordinatorConfig, name: str, *, call_s: float
     bounded = Bound(f"tracker {name!r} ({spec.type})", call_s)
     with bounded("__init__"):
         tracker = base.make(config, spec)
-    follower = Follower(pathlib.Path(config.state_dir) / HISTORY, base.folder(config, name), tracker, bounded)
+    follower = Follower(pathlib.Path(config.state_dir) / history.FILE_NAME, base.folder(config, name), tracker, bounded)
     while not select.select([sys.stdin], [], [], _POLL_S)[0]:
         follower.deliver()
     follower.deliver()

@@ -20,6 +20,7 @@ from rljob_testing import makers
 from rljob_workers.coordinator import app, context, dispatch, housekeeping, resume, training
 from rljob_workers.coordinator.batching import builder
 from rljob_workers.coordinator.ledger import audit, database, groups, steps, versions
+from rljob_workers.coordinator.reporting import history
 from rljob_workers.coordinator.weights import registry
 from rljob_workers.runtime import metrics as metrics_module
 
@@ -104,7 +105,7 @@ class Coordinator:
         return version
 
     def events(self) -> list[dict[str, Any]]:
-        path = pathlib.Path(self.config.state_dir) / resume.HISTORY
+        path = pathlib.Path(self.config.state_dir) / history.FILE_NAME
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def why(self) -> str:

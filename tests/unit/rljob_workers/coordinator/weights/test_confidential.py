@@ -16,6 +16,7 @@ from rljob_testing import clock as fake_clock
 from rljob_testing import makers, marked
 from rljob_testing.marked import COMPLETION, GOLD, IDS, PROMPT
 from rljob_workers.coordinator import app, context, dispatch, housekeeping, resume, training
+from rljob_workers.coordinator.reporting import history
 from rljob_workers.coordinator.weights import registry
 from rljob_workers.runtime import metrics as metrics_module
 
@@ -40,7 +41,7 @@ class Coordinator:
         )
         self.work, self.trainer = dispatch.Dispatch(self.core), training.Training(self.core)
         self.housekeeper = housekeeping.Housekeeper(self.core, registry.Publishing(self.core), self.state.history)
-        self._history = pathlib.Path(config.state_dir) / resume.HISTORY
+        self._history = pathlib.Path(config.state_dir) / history.FILE_NAME
 
     async def register(self, role: enums.Role, attempt: int = 0) -> str:
         session = await self.work.register(
