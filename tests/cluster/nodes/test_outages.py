@@ -19,7 +19,7 @@ import pytest
 from rljob_api import enums
 from rljob_operator import clock
 from rljob_testing import certificates, operator_series
-from rljob_testing.cluster import namespaces, recovery, webhook_server, webhooks, whole_job
+from rljob_testing.cluster import admission, namespaces, recovery, webhook_server, webhooks, whole_job
 from rljob_testing.cluster.full import FullCluster
 from rljob_testing.cluster.manifests import Object
 from rljob_testing.cluster.node import Node
@@ -85,13 +85,8 @@ def hooks(prepared: FullCluster) -> Iterator[webhooks.Webhooks]:
 @pytest.fixture(scope="module")
 def refused(hooks: webhooks.Webhooks, prepared: FullCluster) -> Iterator[Watched]:
     """A job in a namespace that may have no pod."""
-    quota: Object = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "tight"},
-        "spec": {"hard": {"pods": "0"}},
-    }
-    objects = [quota, whole_job.data(), whole_job.addition(REFUSED, whole_job.QUIET)]
+    admission.apply_quota(prepared.plane, QUOTA, "tight", {"pods": "0"}, "exceeded quota: tight")
+    objects = [whole_job.data(), whole_job.addition(REFUSED, whole_job.QUIET)]
     whole_job.apply(prepared, objects, namespace=QUOTA)
     yield Watched(prepared, REFUSED, namespace=QUOTA)
     prepared.kubectl("delete", "rljob", REFUSED, "-n", QUOTA, "--wait=false")

@@ -25,7 +25,7 @@ from rljob_operator.pki.manager import SECRET
 from rljob_operator.settings import JobSettings, Settings
 from rljob_testing import certificates, operator_installation, operator_stage, operator_stories
 from rljob_testing.charts import Helm, program_or_skip
-from rljob_testing.cluster import webhook_server, webhooks
+from rljob_testing.cluster import admission, webhook_server, webhooks
 from rljob_testing.cluster.light import LightCluster
 from rljob_testing.cluster.manifests import Object
 from rljob_testing.operator_installation import Installed
@@ -202,9 +202,7 @@ QUOTAS = {
 @pytest.mark.parametrize("quota", QUOTAS)
 async def test_pods_that_a_quota_refuses_are_told_of_and_made_when_it_is_lifted(scene: Scene, quota: str) -> None:
     stage, (hard, why) = scene.stage, QUOTAS[quota]
-    scene.apply(
-        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "tight"}, "spec": {"hard": dict(hard)}}
-    )
+    admission.apply_quota(scene.cluster, stage.namespace, "tight", hard, why)
     async with scene.running():
         await stage.create()
 

@@ -1,5 +1,6 @@
 """The operator's own account lives whole lives of jobs with the chart's rights: none is missing, and none is unused."""
 
+import functools
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from rljob_operator.kube import kinds, permissions
 from rljob_operator.kube.cache import Cache
 from rljob_operator.kube.resync import Lister
 from rljob_testing import operator_stage, operator_stories
+from rljob_testing.cluster import admission
+from rljob_testing.cluster.light import LightCluster
 from rljob_testing.operator_installation import Installed
 from rljob_testing.operator_stage import Request, SaidStatus, Stage
 
@@ -108,16 +111,8 @@ async def _policies_go_when_a_job_ceases_to_want_them(stage: Stage) -> None:
     await stage.runs()
 
 
-async def _a_quota_denies_its_pods(stage: Stage) -> None:
-    quota = kinds.Kind("ResourceQuota", "", "v1", "resourcequotas")
-    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": stage.namespace}}
-    await stage.client.apply(quota, stage.namespace, {**body, "spec": {"hard": {"pods": "0"}}})
-
-    async def is_in_force() -> bool:
-        found = await stage.client.get(quota, stage.namespace, "none")
-        return found is not None and "hard" in found.get("status", {})
-
-    await stage.sees(is_in_force, within_s=_WITHIN_S)
+async def _a_quota_denies_its_pods(plane: LightCluster, stage: Stage) -> None:
+    admission.apply_quota(plane, stage.namespace, "none", {"pods": "0"}, "exceeded quota: none")
     await stage.create()
 
     async def has_asked() -> bool:
@@ -131,7 +126,6 @@ LIVES = (
     operator_stories.rollouts_follow_the_replicas_of_the_job,
     operator_stories.certificates_are_there_before_the_pods_that_mount_them,
     _a_rank_fails_and_the_other_is_taken_away,
-    _a_quota_denies_its_pods,
     _rollouts_that_scale_are_suspended,
     _policies_go_when_a_job_ceases_to_want_them,
     _a_job_is_cleaned_up_and_goes_with_its_time_to_live,
@@ -140,7 +134,8 @@ LIVES = (
 
 @pytest.mark.timeout(1800)  # lives one after another, each a few seconds on a machine that is not busy
 async def test_whole_lives_need_every_right_of_the_chart_and_no_other(scene: Scene) -> None:
-    for number, life in enumerate(LIVES):
+    refused = functools.partial(_a_quota_denies_its_pods, scene.installed.cluster)
+    for number, life in enumerate((*LIVES, refused)):
         stage = scene.stage(f"life-{number}")
         await life(stage)
         if number == 0:

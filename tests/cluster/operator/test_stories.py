@@ -17,6 +17,7 @@ from rljob_operator import clock
 from rljob_operator.kube import client as cluster
 from rljob_operator.kube import kinds
 from rljob_testing import operator_stage, operator_stories
+from rljob_testing.cluster import admission
 from rljob_testing.cluster.light import LightCluster
 from rljob_testing.cluster.manifests import Api
 from rljob_testing.operator_stage import Request, SaidStatus, Stage
@@ -129,13 +130,7 @@ async def _said(stage: Stage, kind: str) -> str:
 async def test_quota_that_denies_pods_is_told_in_its_own_words_and_lifting_it_is_enough(
     stage: Stage, light_cluster: LightCluster
 ) -> None:
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": stage.namespace}}
-    _made(light_cluster, {**quota, "spec": {"hard": {"pods": "0"}}})
-
-    async def is_in_force() -> bool:
-        return "hard" in _found(light_cluster, stage, "resourcequota", "none").get("status", {})
-
-    await stage.sees(is_in_force)
+    admission.apply_quota(light_cluster, stage.namespace, "none", {"pods": "0"}, "exceeded quota: none")
     await stage.create()
 
     async def is_told() -> bool:

@@ -10,7 +10,8 @@ import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
-from rljob_testing.cluster import processes
+from rljob_testing.cluster import processes, webhook_server
+from rljob_testing.cluster.admission import Answer, wait_until_admission
 from rljob_testing.cluster.certs import Authority
 from rljob_testing.cluster.light import LightCluster
 from rljob_testing.cluster.manifests import Object
@@ -22,7 +23,7 @@ _GROUPS = {"deployments": "apps", "statefulsets": "apps", "jobs": "batch", "podd
 
 
 class Webhooks:
-    """What the API server asks. Each webhook is there while its context lasts, and concerns one namespace."""
+    """What the API server asks. Each webhook is in force while its context lasts, and concerns one namespace."""
 
     def __init__(self, cluster: LightCluster, url: str, authority: pathlib.Path) -> None:
         self._cluster, self._url = cluster, url
@@ -35,6 +36,9 @@ class Webhooks:
         conditions: list[Object] = [{"name": "of-user", "expression": said}] if user else []
         one = self._webhook(f"refuse/{code}", (resource,), namespace, operations=("CREATE", "UPDATE"))
         with self._registered("ValidatingWebhookConfiguration", {**one, "matchConditions": list(conditions)}):
+            wait_until_admission(
+                self._cluster, resource, namespace, lambda answer: webhook_server.MESSAGE in answer.stderr, user=user
+            )
             yield
 
     @contextlib.contextmanager
@@ -44,6 +48,7 @@ class Webhooks:
         # The port of a service that discards what it is reported, if it is there at all.
         one["clientConfig"] = {"url": f"https://{self._cluster.network.address}:9/"}
         with self._registered("ValidatingWebhookConfiguration", one):
+            wait_until_admission(self._cluster, resource, namespace, lambda answer: answer.returncode != 0)
             yield
 
     @contextlib.contextmanager
@@ -53,6 +58,7 @@ class Webhooks:
         # Their templates are never changed.
         other = self._webhook("inject", ("jobs", "pods"), namespace, operations=("CREATE",))
         with self._registered("MutatingWebhookConfiguration", one, {**other, "name": f"once.{one['name']}"}):
+            wait_until_admission(self._cluster, "deployments", namespace, _is_injected)
             yield
 
     def _webhook(self, path: str, resources: Sequence[str], namespace: str, *, operations: Sequence[str]) -> Object:
@@ -92,6 +98,10 @@ class Webhooks:
         finally:
             gone = self._cluster.kubectl("delete", kind, name)
             assert gone.returncode == 0, gone.stderr
+
+
+def _is_injected(answer: Answer) -> bool:
+    return webhook_server.INJECTED in answer.stdout
 
 
 @contextlib.contextmanager
