@@ -43,7 +43,8 @@ def test_synchronous_run_consumes_only_tokens_of_the_current_version(undisturbed
 def test_interrupted_run_goes_on_with_the_same_samples_as_one_that_was_not(undisturbed: Runs, rljob: Runs) -> None:
     # The run waits for the interrupt: without rewards it comes to no fourth step, however fast the machine is.
     held = gate.Gate(rljob.folder, steps=2)
-    manifest = rljob.manifest(**SYNCHRONOUS, **held.changes())
+    # What is held is not graded within any time to drain.
+    manifest = rljob.manifest(**SYNCHRONOUS, **held.changes(), rollout__drainSeconds=1)
     interrupted = rljob.start(manifest)
     rljob.wait_for_step(2)
     os.kill(interrupted.pid, signal.SIGINT)
