@@ -18,7 +18,7 @@ OUT ?= build/bench
 # take minutes; all: those that take a quarter of an hour too.
 export RLJOB_NODES ?= $(if $(filter true,$(CI)),1,0)
 CLUSTER_NODES := $(if $(filter 1 all,$(RLJOB_NODES)),--nodes)
-# Whole runs take minutes and wait half of the time: two run at once, and what takes longest begins first.
+# Whole runs take minutes and wait half of the time: three run at once (3 GB each), and what takes longest begins first.
 LONG_FIRST := $(addprefix tests/integration/,test_interrupted_run.py test_whole_run.py trainer/test_processes.py)
 
 .PHONY: help demo test check fmt gen gpu bench lock clean setup cluster-tools cluster-up cluster-test cluster-down
@@ -46,7 +46,7 @@ test: setup check  ## everything that this machine can run; says what it cannot
 	@status=0; \
 	$(BIN)/python -m pytest tests/unit tests/contract -n auto --maxprocesses 4 --dist worksteal || status=1; \
 	$(BIN)/python -m pytest $(LONG_FIRST) tests/integration tests/cluster tests/gpu \
-	  --ignore=tests/cluster/nodes --ignore=tests/cluster/scale -n 2 --dist loadfile --no-loadscope-reorder || status=1; \
+	  --ignore=tests/cluster/nodes --ignore=tests/cluster/scale -n 3 --dist loadfile --no-loadscope-reorder || status=1; \
 	$(BIN)/python -m pytest -s tests/cluster/scale || status=1; \
 	$(BIN)/python -m pytest tests/cluster/nodes || status=1; \
 	exit $$status
