@@ -12,8 +12,10 @@ from rljob_api.manifest.status import JobStatus
 Manifest = Mapping[str, object]
 
 # Where a job's ConfigMap holds the image of each role.
-IMAGES_KEY = "images.json"
+# Keys of a job's ConfigMap, beside a config per role.
+IMAGES_KEY, TRAINER_TEMPLATE_KEY = "images.json", "trainer-template.json"
 POD, RLJOB, TRAINER_JOB, CLAIM = "Pod", "RLJob", "Job", "PersistentVolumeClaim"
+ATTEMPT_LABEL, TEMPLATE_HASH = "rljob.dev/attempt", "rljob.dev/template-hash"
 WORKLOAD_KINDS: Mapping[enums.Role, str] = {
     enums.Role.COORDINATOR: "StatefulSet",
     enums.Role.ROLLOUT: "Deployment",
@@ -203,9 +205,14 @@ class Observed:
         return self.job.status or JobStatus()
 
     @property
+    def config_ref(self) -> Ref:
+        """Return the ConfigMap of what the segment under way began with."""
+        return Ref("ConfigMap", f"{self.job.metadata.name}-config")
+
+    @property
     def images(self) -> Mapping[enums.Role, str]:
         """Return the images that the segment under way runs, as the job's ConfigMap says; empty before its start."""
-        config = self.children.get(Ref("ConfigMap", f"{self.job.metadata.name}-config"))
+        config = self.children.get(self.config_ref)
         data = config.manifest.get("data") if config is not None else None
         written = json.loads(data.get(IMAGES_KEY, "{}")) if isinstance(data, Mapping) else {}
         return {role: written[role] for role in enums.Role if role in written}

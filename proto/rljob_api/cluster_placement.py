@@ -45,8 +45,10 @@ def service_host(job: RLJob, role: enums.Role) -> str:
     return f"{job.metadata.name}-{role}.{job.metadata.namespace}.svc"
 
 
-def rendezvous_host(job: RLJob, attempt: int) -> str:
-    """Return the DNS name of the first pod of a trainer attempt: another attempt never answers it."""
+def rendezvous_host(job: RLJob, attempt: int | str) -> str:
+    """Return the DNS name of the first pod of a trainer attempt, a number or what becomes one in the pod: another
+    attempt never answers it.
+    """
     return f"{job.metadata.name}-{enums.Role.TRAINER}-{attempt}-0.{service_host(job, enums.Role.TRAINER)}"
 
 

@@ -15,11 +15,10 @@ from typing import Any
 from rljob_api import enums
 from rljob_operator import clock
 from rljob_operator.kube.kinds import CLAIM, OF_JOBS
-from rljob_operator.model import POD_MAKERS, Child, Pod, Ref
+from rljob_operator.model import ATTEMPT_LABEL, POD_MAKERS, Child, Pod, Ref
 from rljob_operator.resources import container
 
 UID_LABEL, JOB_LABEL, ROLE_LABEL = OF_JOBS, "rljob.dev/job", "rljob.dev/role"
-ATTEMPT_LABEL = "rljob.dev/attempt"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 # Autoscalers, and the condition that says whether they read their metric.
 _SCALERS = {"HorizontalPodAutoscaler": "ScalingActive", "ScaledObject": "Ready"}

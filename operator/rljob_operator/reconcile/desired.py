@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from rljob_api import cluster_placement, enums, errors, process_config, resolve
 from rljob_api.conditions import ConditionType as Type
-from rljob_api.manifest.base import num_bytes
+from rljob_api.manifest import base
 from rljob_api.manifest.job import RLJob
-from rljob_operator.model import DesiredObjects, Manifest, Observed, Plan, Ref, StatusWrite, ref_of
+from rljob_operator.model import TRAINER_JOB, DesiredObjects, Manifest, Observed, Plan, Ref, StatusWrite, ref_of
 from rljob_operator.policies import admission, drift, pinning
 from rljob_operator.reconcile import conditions
 from rljob_operator.resources import autoscaling, children
@@ -90,7 +90,7 @@ def _certificates(job: RLJob, settings: JobSettings) -> process_config.TlsConfig
 def _verifier_cores(job: RLJob) -> int:
     """Return the processors of a verifier pod, as its limits say; one without a word."""
     limits = {**job.spec.verifier.pod.resources.requests, **job.spec.verifier.pod.resources.limits}
-    return max(1, num_bytes(str(limits.get("cpu", "1"))))
+    return max(1, base.num_bytes(str(limits.get("cpu", "1"))))
 
 
 def _is_due(observed: Observed, manifest: Manifest) -> bool:
@@ -107,10 +107,12 @@ def _is_suspended(observed: Observed) -> bool:
 
 def _pinned(observed: Observed, manifest: Manifest) -> Manifest:
     ref = ref_of(manifest)
-    live = None if _is_suspended(observed) else observed.children.get(ref)
+    begun = {} if _is_suspended(observed) else observed.children
     if ref.kind == "ConfigMap":
-        return pinning.config(live, manifest)
-    return pinning.template(live, manifest) if ref.kind in _TEMPLATED else manifest
+        return pinning.config(begun.get(ref), manifest, written=base.written(observed.job.spec))
+    if ref.kind == TRAINER_JOB:
+        return pinning.trainer_job(begun.get(observed.config_ref), manifest)
+    return pinning.template(begun.get(ref), manifest) if ref.kind in _TEMPLATED else manifest
 
 
 # Generation, statuses of the conditions, attempt, and the version of each child.

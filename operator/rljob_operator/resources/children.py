@@ -22,7 +22,7 @@ def foundation(inputs: Inputs, *, served: Set[str] = frozenset()) -> list[Manife
     return [
         *(policies if inputs.job.spec.security.network_policy else []),
         *(services.service_account(inputs, role) for role in created_accounts),
-        config.config_map(inputs),
+        config.config_map(inputs, trainer_template=trainer.trainer_template(inputs)),
         *(services.service(inputs, role) for role in enums.Role),
         *storage.claims(inputs),
         *([services.pod_monitor(inputs)] if services.wants_pod_monitor(inputs.job.spec, served) else []),

@@ -12,11 +12,14 @@ from collections.abc import Sequence
 from rljob_api import enums
 from rljob_api.manifest import base
 from rljob_api.manifest.job import LIVE
+from rljob_operator.model import IMAGES_KEY, TRAINER_TEMPLATE_KEY
 from rljob_operator.resources.inputs import Inputs, Manifest, first_config, job_labels, metadata
 
 
-def config_map(inputs: Inputs) -> Manifest:
-    """Return `<job>-config`: `<role>.json` per role (replicas share one) and `images.json`."""
+def config_map(inputs: Inputs, *, trainer_template: object) -> Manifest:
+    """Return `<job>-config`: `<role>.json` per role (replicas share one), `images.json`, and the pod template of the
+    trainer's attempts.
+    """
     name = f"{inputs.job.metadata.name}-config"
     data = {f"{role}.json": first_config(inputs, role).model_dump_json(indent=1) for role in enums.Role}
     images = {str(role): image for role, image in sorted(inputs.images.items())}
@@ -24,11 +27,10 @@ def config_map(inputs: Inputs) -> Manifest:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(inputs, name, job_labels(inputs.job)),
-        "data": {**data, "images.json": json.dumps(images)},
+        "data": {**data, IMAGES_KEY: json.dumps(images), TRAINER_TEMPLATE_KEY: json.dumps(trainer_template)},
     }
 
 
-TEMPLATE_HASH = "rljob.dev/template-hash"
 # Nothing of a pod depends on these.
 _NOT_IN_TEMPLATES = (*LIVE, "managedBy", "verifier.replicas")
 _LENGTH = 16

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rljob_api import enums
 from rljob_api.manifest.verifier import runtime_class
+from rljob_operator.model import TEMPLATE_HASH
 from rljob_operator.resources import config, container, storage
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name, first_config, labels, pod_of, selector
 
@@ -37,7 +38,7 @@ def pod_template(
     return {
         "metadata": {
             "labels": {**_section(base, "labels"), **pod.labels, **labels(inputs, role), **(own_labels or {})},
-            "annotations": {**annotations, config.TEMPLATE_HASH: config.template_hash(inputs, role)},
+            "annotations": {**annotations, TEMPLATE_HASH: config.template_hash(inputs, role)},
         },
         "spec": _spec(inputs, role, role_spec, _section(below, "spec")),
     }

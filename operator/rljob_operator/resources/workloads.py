@@ -5,7 +5,10 @@ lost pods by itself. The trainer is one Indexed Job per attempt: one lost rank f
 cannot heal.
 """
 
+import copy
+
 from rljob_api import cluster_placement, devices, enums
+from rljob_operator.model import ATTEMPT_LABEL
 from rljob_operator.resources import container, pod, storage
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name, device_of, labels, metadata, pod_of, selector
 
@@ -133,7 +136,6 @@ def _deployment(
 _TRAINER = enums.Role.TRAINER
 # A stop waits for the end of the step and for the checkpoint.
 TRAINER_STOP_S = 600
-ATTEMPT_LABEL = "rljob.dev/attempt"
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
@@ -143,7 +145,7 @@ def trainer_job(inputs: Inputs, *, attempt: int) -> Manifest:
     own_labels = {ATTEMPT_LABEL: str(attempt)}
     role_spec = container.RoleContainerSpec(
         resources=container.requested_resources(inputs, _TRAINER),
-        env=_variables(inputs, attempt),
+        env=_variables(inputs),
         volumes=(storage.checkpoint_volume(inputs), *model_volumes(inputs, _TRAINER)),
         mounts=(storage.CHECKPOINT_MOUNT, *model_mounts(inputs)),
         env_from=model_secrets(inputs),
@@ -169,11 +171,27 @@ def trainer_job(inputs: Inputs, *, attempt: int) -> Manifest:
     }
 
 
-def _variables(inputs: Inputs, attempt: int) -> tuple[Manifest, ...]:
+def trainer_template(inputs: Inputs) -> Manifest:
+    """Return the pod template of an attempt, the first, without variables: their values are in containers alone."""
+    spec = trainer_job(inputs, attempt=1)["spec"]
+    assert isinstance(spec, dict), "made by trainer_job"
+    template: Manifest = copy.deepcopy(spec["template"])
+    pod_spec = template["spec"]
+    assert isinstance(pod_spec, dict), "made by trainer_job"
+    for container_spec in (*pod_spec.get("initContainers", ()), *pod_spec["containers"]):
+        container_spec.pop("env", None)
+    return template
+
+
+def _variables(inputs: Inputs) -> tuple[Manifest, ...]:
+    """Return what a rank does not know from its config. Only the label says which attempt it is, so that the template
+    of one attempt serves the next.
+    """
+    attempt = "RLJOB_ATTEMPT"
     return (
-        {"name": "RLJOB_ATTEMPT", "value": str(attempt)},
+        {"name": attempt, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{ATTEMPT_LABEL}']"}}},
         {"name": "RLJOB_NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}},
-        {"name": "RLJOB_RENDEZVOUS_HOST", "value": cluster_placement.rendezvous_host(inputs.job, attempt)},
+        {"name": "RLJOB_RENDEZVOUS_HOST", "value": cluster_placement.rendezvous_host(inputs.job, f"$({attempt})")},
     )
 
 

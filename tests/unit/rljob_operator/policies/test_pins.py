@@ -52,19 +52,27 @@ def test_first_template_is_marked_with_the_version_that_rendered_it() -> None:
     assert made["metadata"]["annotations"] == {pinning.RENDERED_BY: "0.2.0"}  # type: ignore[index]
 
 
-def config(generation: int, content: str, *, rendered_by: str = "") -> dict[str, Any]:
-    data = {"coordinator.json": json.dumps({"job": {"config_generation": generation}, "content": content})}
+def config(content: str, *, rendered_by: str = "", generation: int = 3) -> dict[str, Any]:
+    document = {"job": {"config_generation": generation}, "content": content, "spec": {"maxSteps": 10}}
     annotations = {pinning.RENDERED_BY: rendered_by} if rendered_by else {}
-    return {"kind": "ConfigMap", "metadata": {"name": "job-config", "annotations": annotations}, "data": data}
+    metadata = {"name": "job-config", "annotations": annotations}
+    return {"kind": "ConfigMap", "metadata": metadata, "data": {"coordinator.json": json.dumps(document)}}
 
 
-@pytest.mark.parametrize(
-    ("rendered_by", "generation", "kept"), [("0.1.0", 3, True), ("0.1.0", 2, False), ("0.2.0", 3, False)]
-)
-def test_configs_of_another_version_stay_while_the_spec_is_the_same(
-    rendered_by: str, generation: int, kept: bool
-) -> None:
-    live = living(config(generation, "old", rendered_by=rendered_by))
-    made = pinning.config(live, config(3, "new"), version="0.2.0")
-    assert ("old" in json.dumps(made["data"])) is kept
-    assert made["metadata"]["annotations"] == {pinning.RENDERED_BY: "0.1.0" if kept else "0.2.0"}  # type: ignore[index]
+@pytest.mark.parametrize("generation", [3, 4], ids=["the same spec", "a spec that was edited"])
+@pytest.mark.parametrize(("rendered_by", "kept"), [("0.1.0", True), ("0.2.0", False), ("", False)])
+def test_configs_of_another_version_stay_whatever_the_spec(rendered_by: str, kept: bool, generation: int) -> None:
+    live = living(config("old", rendered_by=rendered_by))
+    wanted = pinning.config(live, config("new", generation=generation), written={}, version="0.2.0")
+    document = json.loads(wanted["data"]["coordinator.json"])  # type: ignore[index]
+    assert document["content"] == ("old" if kept else "new")
+    assert document["job"]["config_generation"] == generation, "what the coordinator acknowledges"
+    assert wanted["metadata"]["annotations"] == {pinning.RENDERED_BY: "0.1.0" if kept else "0.2.0"}  # type: ignore[index]
+
+
+def test_config_that_another_hand_broke_is_left_as_it_is() -> None:
+    live = living(config("old", rendered_by="0.1.0"))
+    for text in ("no JSON", "[]", "{}", '{"job": null}'):
+        live.manifest["data"]["coordinator.json"] = text  # type: ignore[index]
+        wanted = pinning.config(live, config("new"), written={}, version="0.2.0")
+        assert wanted["data"] == {"coordinator.json": text}

@@ -1,11 +1,12 @@
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 
-import rljob_api
 from rljob_api import enums
 from rljob_api.conditions import ConditionType as Type
+from rljob_api.manifest.job import LIVE
 from rljob_api.manifest.storage import StorageSpec
 from rljob_operator.model import CLAIM, Apply, Child, Manifest, Observed, Ref, ref_of
 from rljob_operator.policies import drift, pinning
@@ -13,7 +14,7 @@ from rljob_operator.reconcile import conditions
 from rljob_operator.reconcile.desired import desired_objects
 from rljob_operator.reconcile.plan import plan
 from rljob_operator.settings import JobSettings
-from rljob_testing.operator_runs import Run, operator_job
+from rljob_testing.operator_runs import NUM_ROLLOUTS, Run, operator_job
 
 IMAGES = {role: f"example/{role}:1" for role in enums.Role}
 SETTINGS = JobSettings(images=IMAGES)
@@ -96,7 +97,8 @@ def test_edit_that_cannot_be_resolved_leaves_a_run_under_way_the_configs_it_bega
     found = desired_objects(broken, SETTINGS)
     assert found.problems
     (config,) = [each for each in found.first if ref_of(each).kind == "ConfigMap"]
-    assert config["data"] == broken.children[ref_of(config)].manifest["data"]
+    for role in enums.Role:
+        assert _document(config, role) == _document(broken.children[ref_of(config)].manifest, role)
     assert "Job" in [ref_of(each).kind for each in found.workloads(2)]
 
 
@@ -179,14 +181,124 @@ def test_images_are_pinned_by_the_jobs_config_until_it_is_suspended(suspended: s
     assert f'"image": "{image}"' in json.dumps(rollout)
 
 
-@pytest.mark.parametrize(("version", "kept"), [("0.0.1", True), (rljob_api.__version__, False)])
-def test_configs_that_another_version_resolved_stay_until_the_spec_changes(version: str, kept: bool) -> None:
-    ref = Ref("ConfigMap", "job-config")
-    fresh = everything(seen())[ref]
-    data = {**fresh["data"], "verifier.json": "as it was resolved then"}  # type: ignore[dict-item]
-    live = {"kind": "ConfigMap", "metadata": {"annotations": {pinning.RENDERED_BY: version}}, "data": data}
-    after = everything(seen(children={ref: Child(ref=ref, uid="u", manifest=live)}))[ref]
-    assert after["data"] == (data if kept else fresh["data"])
+# A run of another version of the operator, whose schema of configs is not this one's.
+
+OTHER = "0.0.1"
+CONFIG = Ref("ConfigMap", "job-config")
+_CLEANED = {"rollout": "Delete", "verifier": "Delete", "trainer": "Keep"}
+# What a running job takes over: an edit, and what their config has of it then.
+LIVE_EDITS: dict[str, tuple[object, object]] = {
+    "maxSteps": (20, 20),
+    "activeDeadlineSeconds": (3600, 3600),
+    "schedulingDeadlineSeconds": (600, 600),
+    "startupDeadlineSeconds": (900, 900),
+    "ttlSecondsAfterFinished": (60, 60),
+    "cleanupPolicy": (
+        {"onSuccess": {"coordinator": "Keep"}},
+        {role: {**_CLEANED, "coordinator": "Keep"} for role in ("onSuccess", "onFailure")},
+    ),
+    # Their schema knows but one field of it.
+    "failurePolicy": ({"stall": {"timeoutSeconds": 99}, "maxInfraRestarts": 5}, {"stall": {"timeoutSeconds": 99}}),
+    "rollout.replicas": (5, 5),
+    # They had none: what is written is in any schema that has it, what this version adds by default may not be.
+    "rollout.autoscaling": ({"maxReplicas": 7}, {"maxReplicas": 7}),
+    "async.maxOffPolicySteps": (3, 3),
+    "evaluation.everySteps": (5, 5),
+    "observability.logLevel": ("debug", "debug"),
+}
+
+
+def _other_run() -> Child:
+    """Return the ConfigMap of a run that another version began: its configs have a field more and fields less, and its
+    trainer's template is rendered in another way.
+    """
+    manifest = json.loads(json.dumps(everything(seen())[CONFIG]))
+    manifest["metadata"]["annotations"][pinning.RENDERED_BY] = OTHER
+    for role in enums.Role:
+        document = _document(manifest, role)
+        del document["scratch_dir"]
+        document["field_of_theirs"] = 1
+        if "spec" in document:
+            document["spec"]["failurePolicy"] = {"stall": {"timeoutSeconds": 600}}
+        manifest["data"][f"{role}.json"] = json.dumps(document)
+    template = json.loads(manifest["data"]["trainer-template.json"])
+    template["spec"]["containers"][0]["args"] = ["--their-config"]
+    manifest["data"]["trainer-template.json"] = json.dumps(template)
+    return Child(ref=CONFIG, uid="u", manifest=manifest)
+
+
+def _document(manifest: Any, role: enums.Role) -> dict[str, Any]:
+    return dict(json.loads(manifest["data"][f"{role}.json"]))
+
+
+def _set(document: dict[str, Any], path: str, value: object) -> dict[str, Any]:
+    *parents, leaf = path.split(".")
+    for key in parents:
+        document = document[key]
+    if parents and leaf not in document:
+        return document
+    document[leaf] = value
+    return document
+
+
+def test_every_field_that_is_taken_over_live_has_an_edit() -> None:
+    assert {*LIVE_EDITS, "suspend"} == set(LIVE)
+
+
+@pytest.mark.parametrize("path", LIVE_EDITS)
+def test_live_edit_reaches_a_run_of_another_version_in_its_own_schema(path: str) -> None:
+    value, taken_over = LIVE_EDITS[path]
+    section, _, leaf = path.partition(".")
+    others = {"replicas": NUM_ROLLOUTS} if section == "rollout" else {}
+    job = seen({section: {**others, leaf: value} if leaf else value}).job
+    edited = job.model_copy(update={"metadata": job.metadata.model_copy(update={"generation": 2})})
+    other = _other_run()
+    after = everything(Observed(job=edited, children={CONFIG: other}))[CONFIG]
+    for role in enums.Role:
+        expected = _document(other.manifest, role)
+        expected["job"]["config_generation"] = 2
+        # A verifier reads one section of the manifest.
+        if "spec" in expected:
+            _set(expected["spec"], path, taken_over)
+        elif section in expected:
+            _set(expected, path, taken_over)
+        assert _document(after, role) == expected
+    observed = Observed(job=edited, children={CONFIG: dataclasses.replace(other, manifest=after)})
+    assert everything(observed)[CONFIG] == after, "and nothing more is written"
+
+
+def test_next_attempt_of_a_run_of_another_version_has_its_pod_template() -> None:
+    other = _other_run()
+    (job,) = [
+        each
+        for each in desired_objects(seen(children={CONFIG: other}), SETTINGS).workloads(2)
+        if ref_of(each).kind == "Job"
+    ]
+    template = json.loads(json.dumps(job))["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    assert container["args"] == ["--their-config"]
+    assert {"HOME", "RLJOB_ATTEMPT"} <= {variable["name"] for variable in container["env"]}
+    assert template["metadata"]["labels"]["rljob.dev/attempt"] == "2"
+    assert ref_of(job).name == "job-trainer-2"
+
+
+def test_run_that_is_suspended_goes_on_as_this_version_makes_it() -> None:
+    run = Run()
+    run.cluster.edit(suspend=True)
+    run.settle()
+    job = run.cluster.job
+    assert job is not None
+    plain, begun = Observed(job=job), Observed(job=job, children={CONFIG: _other_run()})
+    assert everything(begun) == everything(plain)
+
+
+@pytest.mark.parametrize("content", ["", "null", "[]", "no JSON"])
+def test_template_that_another_hand_broke_is_not_used(content: str) -> None:
+    other = _other_run()
+    data: Any = other.manifest["data"]
+    broken = dataclasses.replace(other, manifest={**other.manifest, "data": {**data, "trainer-template.json": content}})
+    trainer = Ref("Job", "job-trainer-1")
+    assert everything(seen(children={CONFIG: broken}))[trainer] == everything(seen())[trainer]
 
 
 @pytest.mark.parametrize(

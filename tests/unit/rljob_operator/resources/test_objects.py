@@ -123,7 +123,7 @@ def test_an_account_mounts_no_token(given: inputs.Inputs) -> None:
 
 
 def test_every_child_is_owned_by_the_job_and_lies_in_its_namespace(given: inputs.Inputs) -> None:
-    children = [config.config_map(given)]
+    children = [config.config_map(given, trainer_template={})]
     for role in enums.Role:
         children += [services.service_account(given, role), network.network_policy(given, role)]
     for child in children:
@@ -135,10 +135,10 @@ def test_every_child_is_owned_by_the_job_and_lies_in_its_namespace(given: inputs
 
 
 def test_the_config_map_holds_what_each_program_reads_and_the_pinned_images(given: inputs.Inputs) -> None:
-    child = config.config_map(given)
+    child = config.config_map(given, trainer_template={"spec": {}})
     data = child["data"]
     assert isinstance(data, dict)
-    assert set(data) == {f"{role}.json" for role in enums.Role} | {"images.json"}
+    assert set(data) == {f"{role}.json" for role in enums.Role} | {"images.json", "trainer-template.json"}
     assert process_config.TrainerConfig.model_validate_json(data["trainer.json"]) == given.configs.trainer
     assert json.loads(data["images.json"])["rollout"] == "example/rljob:1"
-    assert len(data) == 5
+    assert json.loads(data["trainer-template.json"]) == {"spec": {}}

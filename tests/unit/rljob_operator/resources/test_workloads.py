@@ -219,6 +219,13 @@ def test_the_kubelet_waits_fifteen_seconds_longer_than_a_drain(example: Example)
     assert _container(given, R)["lifecycle"]["preStop"]["exec"]["command"][-2:] == ["--seconds", "77"]
 
 
+def test_only_labels_tell_the_template_of_one_attempt_from_that_of_the_next(example: Example) -> None:
+    first, fifth = (workloads.trainer_job(example.make(), attempt=number)["spec"]["template"] for number in (1, 5))
+    assert fifth["metadata"]["labels"].pop("rljob.dev/attempt") == "5"
+    assert first["metadata"]["labels"].pop("rljob.dev/attempt") == "1"
+    assert first == fifth
+
+
 def test_one_lost_rank_fails_the_attempt(example: Example) -> None:
     spec = _workloads(example.make(trainer={"nodes": 2, "maxTokensPerMicroBatch": 4096}))[T]["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
@@ -231,8 +238,8 @@ def test_one_lost_rank_fails_the_attempt(example: Example) -> None:
 def test_a_trainer_pod_learns_attempt_rank_and_rendezvous_from_its_variables(example: Example) -> None:
     given = example.make()
     env = _env(given, T)
-    assert env["RLJOB_ATTEMPT"] == "3"
-    assert env["RLJOB_RENDEZVOUS_HOST"] == "sums-trainer-3-0.sums-trainer.team.svc"
+    assert env["RLJOB_ATTEMPT"] == {"fieldRef": {"fieldPath": "metadata.labels['rljob.dev/attempt']"}}
+    assert env["RLJOB_RENDEZVOUS_HOST"] == "sums-trainer-$(RLJOB_ATTEMPT)-0.sums-trainer.team.svc"
     assert env["RLJOB_NODE_RANK"] == {
         "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
     }
