@@ -4,14 +4,18 @@ import argparse
 import asyncio
 import logging
 import pathlib
+import socket
+import uuid
 from collections.abc import Callable, Sequence
 
 import kopf
 
+import rljob_api
 from rljob_operator import settings as settings_module
 from rljob_operator.app import Operator, coordinator_address
 from rljob_operator.kube import client as cluster
 from rljob_operator.kube import watch
+from rljob_operator.kube.fence import fence_of
 from rljob_operator.telemetry.health import HealthServer
 from rljob_operator.telemetry.metrics import Metrics
 
@@ -27,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except ValueError as error:
         parser.error(str(error))
     configure_logs(settings.log)
-    asyncio.run(run(settings, kubeconfig=options.kubeconfig, host=options.host))
+    asyncio.run(run(settings, kubeconfig=options.kubeconfig, host=options.host, identity=options.identity))
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -35,6 +39,11 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--config", type=pathlib.Path, help="JSON file of settings; defaults without one")
     parser.add_argument("--kubeconfig", help="how to reach the API server; the pod's own account without one")
     parser.add_argument("--host", default=ANY_ADDRESS, help="address that probes and metrics listen on")
+    parser.add_argument(
+        "--identity",
+        default="",
+        help="name of this process among operators that elect a leader; host name and a random number without one",
+    )
     return parser
 
 
@@ -53,6 +62,7 @@ async def run(
     *,
     kubeconfig: str | None,
     host: str,
+    identity: str = "",
     address_of: Callable[[str, str], str] = coordinator_address,
 ) -> None:
     """Serve probes, then run Kopf with our handlers until a signal comes or a loop of ours ends.
@@ -62,8 +72,17 @@ async def run(
     limits = settings.client
     connection = await cluster.connect(kubeconfig)
     metrics = Metrics()
-    client = cluster.Client(connection, qps=limits.qps, burst=limits.burst, on_answer=metrics.answered)
-    operator = Operator(settings, client, address_of=address_of, metrics=metrics)
+    identity = identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+    fence = fence_of(settings.leader_election)
+    client = cluster.Client(
+        connection,
+        qps=limits.qps,
+        burst=limits.burst,
+        on_answer=metrics.answered,
+        fence=fence,
+        agent=f"{cluster.CHILD_MANAGER}/{rljob_api.__version__} ({identity})",
+    )
+    operator = Operator(settings, client, address_of=address_of, metrics=metrics, fence=fence, identity=identity)
     health = HealthServer(alive=operator.alive, ready=operator.ready, exposition=metrics.exposition)
     await health.start(host=host, health_port=settings.health_port, metrics_port=settings.metrics_port)
     try:

@@ -3,6 +3,7 @@
     watch events --> cache --> job key --> queue --> reconcile: observe, plan, act --> API server
     lists every 5 minutes --^      ^                     |
     coordinators' Status ----------'                     '--> answers go into the cache
+Every operator watches all jobs; it reconciles, asks coordinators and renews certificates in the shards that it leads.
 A loop that dies ends the process: Kubernetes starts it again, and a start is safe at any time.
 """
 
@@ -11,7 +12,7 @@ import functools
 import logging
 import random
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import pydantic
@@ -24,18 +25,20 @@ from rljob_operator.clock import SystemClock
 from rljob_operator.coordinators import Channels, Poller, Target
 from rljob_operator.kube import discovery, kinds
 from rljob_operator.kube.cache import Cache, key_of, split_key
-from rljob_operator.kube.client import ApiError, Client
+from rljob_operator.kube.client import ApiError, Client, NotLeadingError
 from rljob_operator.kube.discovery import ServedApis, discover
+from rljob_operator.kube.election import Election
+from rljob_operator.kube.fence import Fence, open_fence
 from rljob_operator.kube.kinds import Kind
 from rljob_operator.kube.projection import JobView
 from rljob_operator.kube.resync import Lister
-from rljob_operator.model import Apply, DesiredObjects, Observed, Plan
+from rljob_operator.model import Apply, DesiredObjects, Observed, Plan, Refusal
 from rljob_operator.pki.manager import CertificateManager
 from rljob_operator.reconcile import events, queue
 from rljob_operator.reconcile.cluster import LiveCluster, OutOfDateError
 from rljob_operator.reconcile.desired import UnchangedCache, desired_objects
 from rljob_operator.reconcile.queue import Dispatcher, WorkQueue
-from rljob_operator.reconcile.reconciler import Reconciler
+from rljob_operator.reconcile.reconciler import Reconciler, Request
 from rljob_operator.settings import Settings
 from rljob_operator.telemetry.durations import SpecChanges
 from rljob_operator.telemetry.metrics import Metrics
@@ -61,8 +64,17 @@ def coordinator_address(namespace: str, name: str) -> str:
     return f"{name}-{enums.Role.COORDINATOR}.{namespace}.svc:{cluster_placement.CONTROL_PORT}"
 
 
+async def _at_once(requests: Sequence[Request]) -> Sequence[Refusal | BaseException | None]:
+    """Send all and wait for all: what was sent is never given up for the sake of what failed."""
+    return await asyncio.gather(*(request() for request in requests), return_exceptions=True)
+
+
 class Operator:
-    """All parts of one operator. `address_of` gives a coordinator's address by namespace and name of the job."""
+    """All parts of one operator. `address_of` gives a coordinator's address by namespace and name of the job.
+
+    fence: the client's own, opened by the election; without one no other operator is expected. identity: its name among
+    operators.
+    """
 
     def __init__(
         self,
@@ -71,6 +83,8 @@ class Operator:
         *,
         address_of: Callable[[str, str], str] = coordinator_address,
         metrics: Metrics | None = None,
+        fence: Fence | None = None,
+        identity: str = "",
     ) -> None:
         """Nothing runs before `start`."""
         clock, rng = SystemClock(), random.Random()
@@ -102,10 +116,22 @@ class Operator:
         )
         self._unchanged = UnchangedCache(self._desired)
         self._reconciler = Reconciler(
-            self._live, desired=self._unchanged.desired, clock=clock, on_planned=self._planned
+            self._live, desired=self._unchanged.desired, clock=clock, on_planned=self._planned, at_once=_at_once
         )
         self._dispatcher = Dispatcher(self._queue, reconcile=self._reconcile, on_error=self._failed)
         self._loops: list[asyncio.Task[None]] = []
+        self._fence = open_fence() if fence is None else fence
+        self._election: asyncio.Task[None] | None = None
+        self._candidate = Election(
+            client,
+            self._fence,
+            settings.leader_election,
+            identity=identity,
+            clock=clock,
+            is_ready=lambda: not self.ready(),
+            on_gained=self._gained,
+            on_lost=self._lost,
+        )
         self._filled = False
         self._definition_problem = ""
         self._served = ServedApis()
@@ -117,6 +143,8 @@ class Operator:
         gauge("rljob_operator_queue_depth", lambda: float(len(self._queue)))
         gauge("rljob_operator_queue_oldest_seconds", self._queue.oldest_s)
         gauge("rljob_operator_refused_lists", lambda: float(len(self._lister.refused)))
+        for shard in range(self._fence.shards):
+            gauge("rljob_operator_leader", functools.partial(self._fence.leads, shard), shard=str(shard))
         for kind in kinds.CACHED_KINDS:
             gauge("rljob_operator_cache_objects", functools.partial(self.cache.number, kind), kind=kind)
             gauge("rljob_operator_watch_lag_seconds", functools.partial(self._lag_s, kind), kind=kind)
@@ -128,6 +156,8 @@ class Operator:
         began = self._clock.monotonic()
         if self._lister.closed(split_key(key)[0]):
             return None  # The next list says when it is open again.
+        if not self._leads(key):
+            return None
         try:
             again_s = await self._reconciler.reconcile(key)
         except Exception as error:
@@ -169,8 +199,27 @@ class Operator:
     def _desired(self, observed: Observed) -> DesiredObjects:
         return desired_objects(observed, self._settings.jobs, self._served.groups)
 
+    def _leads(self, key: str) -> bool:
+        return self._fence.allows(split_key(key)[0])
+
     def _enqueue(self, key: str) -> None:
-        self._dispatcher.enqueue(key)
+        # Of a shard that is gained later, all keys become due then.
+        if self._leads(key):
+            self._dispatcher.enqueue(key)
+
+    def _gained(self, shard: int) -> None:
+        """Begin to look after a shard: compare all of its jobs once, whatever was found when it was led before."""
+        self._unchanged.forget_all()
+        for key in queue.startup_order(self.cache):
+            if self._fence.shard_of(split_key(key)[0]) == shard:
+                self._dispatcher.enqueue(key)
+
+    def _lost(self, shard: int) -> None:
+        """Leave a shard to another operator, which shows the metrics of its jobs from now on."""
+        keys = {key for key in self.cache.keys if self._fence.shard_of(split_key(key)[0]) == shard}
+        self._dispatcher.drop(keys)
+        for key in keys:
+            self.metrics.forget(key)
 
     def on_object(self, kind: Kind, deleted: bool, raw: Mapping[str, Any]) -> None:
         self._lister.lag.clear(raw["metadata"]["uid"])
@@ -179,7 +228,7 @@ class Operator:
             if kind is kinds.RLJOB:
                 generation = int(raw["metadata"].get("generation", 0))
                 self._changes.saw(key, generation, now=self._clock.monotonic())
-            self._dispatcher.enqueue(key)
+            self._enqueue(key)
         if deleted and kind is kinds.RLJOB:
             self._live.forget(raw["metadata"]["uid"])
             self._unchanged.forget(raw["metadata"]["uid"])
@@ -187,6 +236,9 @@ class Operator:
 
     async def start(self) -> None:
         """List everything, then begin to reconcile; waits for an API server that does not answer."""
+        if self._settings.leader_election.enabled:
+            # From now on the time of another's Lease runs; none is taken before the lists are complete.
+            self._election = self._spawned("elect", self._candidate.run())
         while not self._filled:
             try:
                 await self._require_definition()
@@ -198,7 +250,7 @@ class Operator:
                 logger.warning("could not list the cluster: %s", error)
                 await asyncio.sleep(_TRY_AGAIN_S)
         for key in queue.startup_order(self.cache):
-            self._dispatcher.enqueue(key)
+            self._enqueue(key)
         logger.info("started with %d jobs and %d objects", len(self.cache.keys), len(self.cache))
         self._spawn("reconcile", self._dispatcher.run())
         self._spawn("learn", self._learn())
@@ -233,12 +285,15 @@ class Operator:
         # What a job was refused for, or did without, may be there now.
         self._unchanged.forget_all()
         for key in self.cache.keys:
-            self._dispatcher.enqueue(key)
+            self._enqueue(key)
 
     def _spawn(self, name: str, loop: Coroutine[Any, Any, None]) -> None:
+        self._loops.append(self._spawned(name, loop))
+
+    def _spawned(self, name: str, loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(loop, name=name)
         task.add_done_callback(self._loop_ended)
-        self._loops.append(task)
+        return task
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
@@ -246,11 +301,16 @@ class Operator:
             self.stopped.set()
 
     async def finish(self) -> None:
-        """Take no key any more and let what runs finish; once is enough."""
+        """Take no key any more, let what runs finish, and leave the lead to others; once is enough."""
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         await self._dispatcher.finish(within_s=FINISH_WITHIN_S)
+        if self._election is not None:
+            self._election.cancel()
+            await asyncio.gather(self._election, return_exceptions=True)
+            await self._candidate.give_back()
+            self._election = None
 
     async def stop(self) -> None:
         await self.finish()
@@ -303,10 +363,10 @@ class Operator:
         return self._address_of(*split_key(key))
 
     def _asked(self, key: str) -> JobView | None:
-        """Return a job whose coordinator has a pod and something to report: of a run that is over nothing changes any
-        more.
+        """Return a job that is looked after here, whose coordinator has a pod and something to report: of a run that is
+        over nothing changes any more.
         """
-        job = self.cache.job(key)
+        job = self.cache.job(key) if self._leads(key) else None
         if job is None or job.ended or not self.cache.has_pod(key, job.uid, enums.Role.COORDINATOR):
             return None
         return job
@@ -334,7 +394,7 @@ class Operator:
                 logger.warning("could not find out which APIs are served: %s", error)
             try:
                 for key in await self._lister.compare():
-                    self._dispatcher.enqueue(key)
+                    self._enqueue(key)
             except errors.ClusterError as error:
                 logger.warning("could not compare with the cluster: %s", error)
 
@@ -352,6 +412,9 @@ class Operator:
             # The pass got as far as the change; the next one gets further.
             logger.debug("%s: %s", key, error)
             return _OUT_OF_DATE_S
+        if isinstance(error, NotLeadingError):
+            logger.info("%s: %s", key, error)
+            return None
         self.metrics.failed(error)
         if isinstance(error, ApiError):
             logger.warning("%s: %s", key, error)

@@ -95,6 +95,35 @@ class ClientLimits(_Frozen):
     burst: int = 200
 
 
+class LeaderElection(_Frozen):
+    """Who of several operators writes: a Lease for each shard of the namespaces, `<name>-shard-<number>`.
+
+    lease_seconds: after which others may take a Lease that was not renewed. renew_seconds: after which its holder stops
+    to write unless it was renewed. retry_seconds: between two renewals, or two looks at another's Lease.
+    """
+
+    enabled: bool = False
+    namespace: str = ""
+    name: str = "rljob-operator"
+    shards: int = Field(default=1, ge=1, le=64)
+    lease_seconds: int = Field(default=10, ge=1)
+    renew_seconds: float = Field(default=6.0, gt=0)
+    retry_seconds: float = Field(default=2.0, gt=0)
+
+    @pydantic.model_validator(mode="after")
+    def _are_terms(self) -> "LeaderElection":
+        if not self.retry_seconds < self.renew_seconds < self.lease_seconds:
+            raise ValueError(
+                f"retrySeconds = {self.retry_seconds}, renewSeconds = {self.renew_seconds}, leaseSeconds ="
+                f" {self.lease_seconds}: each must be below the next"
+            )
+        if self.enabled and not self.namespace:
+            raise ValueError("namespace is empty: name the namespace of the Leases")
+        if self.shards > 1 and not self.enabled:
+            raise ValueError(f"shards = {self.shards}, but enabled is false: shards are divided by election")
+        return self
+
+
 class LogSettings(_Frozen):
     """Least severe log line, and its form."""
 
@@ -110,6 +139,7 @@ class Settings(_Frozen):
     health_port: int = 8080
     metrics_port: int = 9090
     client: ClientLimits = ClientLimits()
+    leader_election: LeaderElection = LeaderElection()
     log: LogSettings = LogSettings()
     jobs: JobSettings = JobSettings()
     integrations: Integrations = Integrations()

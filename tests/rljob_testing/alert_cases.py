@@ -315,6 +315,13 @@ CASES: Mapping[str, Case] = {
         quiet={'rljob_operator_info{version="1",crd_matches="true"}': "1x20"},
         of_operator=True,
     ),
+    "RLJobOperatorNoLeader": Case(
+        severity="critical",
+        at="5m",
+        fires={'rljob_operator_leader{shard="0",pod="a"}': "0x10", 'rljob_operator_leader{shard="0",pod="b"}': "0x10"},
+        quiet={'rljob_operator_leader{shard="0",pod="a"}': "0x10", 'rljob_operator_leader{shard="0",pod="b"}': "1x10"},
+        of_operator=True,
+    ),
     "RLJobOperatorErrors": Case(
         severity="warning",
         at="25m",

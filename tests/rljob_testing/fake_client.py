@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from rljob_api.validation import crd
+from rljob_operator.kube import kinds
 from rljob_operator.kube.client import ApiError
 from rljob_operator.kube.kinds import Kind
 from rljob_operator.model import Report
@@ -80,6 +81,9 @@ class FakeClient:
         uid = body["metadata"].get("uid")
         if uid and (known is None or known["metadata"]["uid"] != uid):
             raise ApiError("apply: uid mismatch", status=409)
+        version = body["metadata"].get("resourceVersion")
+        if version and known is not None and known["metadata"]["resourceVersion"] != version:
+            raise ApiError("apply: the object has been modified", status=409)
         return copy.deepcopy(self.hold(dict(body)))
 
     async def apply_status(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> Object:
@@ -91,6 +95,18 @@ class FakeClient:
         if body["metadata"].get("resourceVersion", "") not in ("", known["metadata"]["resourceVersion"]):
             raise ApiError("status: the object has been modified", status=409)
         return copy.deepcopy(self.hold({**known, "status": body["status"]}))
+
+    async def read_lease(self, namespace: str, name: str, *, timeout_s: float) -> Object | None:
+        self._record("get", kinds.LEASE, name)
+        return copy.deepcopy(self.objects.get((kinds.LEASE.kind, name)))
+
+    async def write_lease(self, namespace: str, body: Object, *, timeout_s: float) -> Object:
+        name, version = body["metadata"]["name"], body["metadata"].get("resourceVersion", "")
+        self._record("write", kinds.LEASE, name)
+        known = self.objects.get((kinds.LEASE.kind, name))
+        if version != ("" if known is None else known["metadata"]["resourceVersion"]):
+            raise ApiError("lease: the object has been modified", status=409)
+        return copy.deepcopy(self.hold(body))
 
     async def merge(self, kind: Kind, namespace: str, name: str, body: Object, *, subresource: str = "") -> Object:
         self._record("merge", kind, name)

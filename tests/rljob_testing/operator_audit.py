@@ -18,7 +18,7 @@ _MOST_LOG = "100000"
 class Request:
     """One request that was answered. resource: with its subresource, as rights name it. at: unix seconds.
 
-    body: what was sent, where the policy keeps it.
+    body: what was sent, where the policy keeps it. agent: what the sender calls itself.
     """
 
     verb: str
@@ -29,11 +29,12 @@ class Request:
     status: int
     at: float
     body: Mapping[str, Any]
+    agent: str = ""
 
     @property
     def writes(self) -> bool:
-        """Return whether it was meant to change something."""
-        return self.verb not in READS
+        """Return whether it was meant to change something; a Lease that is renewed is not."""
+        return self.verb not in READS and self.resource != "leases"
 
 
 class AuditLog:
@@ -93,6 +94,7 @@ def request(record: Mapping[str, Any]) -> Request:
         status=int((record.get("responseStatus") or {}).get("code", 0)),
         at=at.timestamp(),
         body=record.get("requestObject") or {},
+        agent=str(record.get("userAgent", "")),
     )
 
 

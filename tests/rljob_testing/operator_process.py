@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -22,9 +23,18 @@ class OperatorProcess:
     """One operator after another on the same cluster. coordinators: where those of a namespace answer."""
 
     def __init__(
-        self, folder: pathlib.Path, *, kubeconfig: pathlib.Path, coordinators: Mapping[str, str], settings: object
+        self,
+        folder: pathlib.Path,
+        *,
+        kubeconfig: pathlib.Path,
+        coordinators: Mapping[str, str],
+        settings: object,
+        identity: str = "",
     ) -> None:
-        """Write settings; nothing runs before `start`. settings: camelCase keys, as the chart renders them."""
+        """Write settings; nothing runs before `start`. settings: camelCase keys, as the chart renders them.
+
+        identity: its name among operators that elect a leader.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self._health, self._metrics = _free_port(), _free_port()
         assert isinstance(settings, Mapping)
@@ -33,6 +43,7 @@ class OperatorProcess:
         self.log = folder / "operator.log"
         self._command = [sys.executable, "-m", "rljob_testing.operator_program", "--host", _LOOPBACK]
         self._command += ["--config", str(folder / "settings.json"), "--kubeconfig", str(kubeconfig)]
+        self._command += ["--identity", identity] if identity else []
         for namespace, address in coordinators.items():
             self._command += ["--coordinator", f"{namespace}={address}"]
         self._process: subprocess.Popen[bytes] | None = None
@@ -80,6 +91,16 @@ class OperatorProcess:
         """End it at once, in the middle of whatever it does."""
         assert self._process is not None, "it does not run"
         self.end()
+
+    def freeze(self) -> None:
+        """Stop it where it is, as a machine that hangs does, until `thaw`."""
+        assert self._process is not None, "it does not run"
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it run on."""
+        assert self._process is not None, "it does not run"
+        self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """End it in order, as a pod that goes is asked to. Fails where it does not end so."""

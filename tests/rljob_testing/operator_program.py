@@ -26,7 +26,11 @@ def main() -> None:
     def address_of(namespace: str, name: str) -> str:
         return by_namespace.get(namespace, _NOBODY)
 
-    asyncio.run(program.run(chosen, kubeconfig=given.kubeconfig, host=given.host, address_of=address_of))
+    asyncio.run(
+        program.run(
+            chosen, kubeconfig=given.kubeconfig, host=given.host, identity=given.identity, address_of=address_of
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -110,6 +110,10 @@ true
   "healthPort" 8080
   "metricsPort" 9090
   "client" .Values.client
+  "leaderElection" (merge (dict
+    "namespace" .Release.Namespace
+    "name" (include "rljob.fullname" .)
+    "shards" .Values.shards) .Values.leaderElection)
   "log" .Values.log
   "jobs" $jobs
   "integrations" (dict
@@ -136,7 +140,10 @@ true
 {{- define "rljob.env" -}}
 {{- $names := list -}}
 {{- range .Values.extraEnv }}{{ $names = append $names .name }}{{ end -}}
-{{- $own := list (dict "name" "HOME" "value" "/tmp") -}}
+{{- $own := list
+  (dict "name" "HOME" "value" "/tmp")
+  (dict "name" "POD_NAME" "valueFrom" (dict "fieldRef" (dict "fieldPath" "metadata.name")))
+  (dict "name" "POD_UID" "valueFrom" (dict "fieldRef" (dict "fieldPath" "metadata.uid"))) -}}
 {{- $kept := list -}}
 {{- range $own }}{{ if not (has .name $names) }}{{ $kept = append $kept . }}{{ end }}{{ end -}}
 {{- toYaml (concat $kept .Values.extraEnv) }}

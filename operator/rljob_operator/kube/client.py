@@ -19,7 +19,8 @@ from kubernetes.aio.dynamic.exceptions import DynamicApiError
 
 from rljob_api import errors
 from rljob_operator.clock import TokenBucket
-from rljob_operator.kube.kinds import EVENT, Kind
+from rljob_operator.kube.fence import ClosedFenceError, Fence, open_fence
+from rljob_operator.kube.kinds import EVENT, LEASE, Kind
 
 Object = dict[str, Any]
 CHILD_MANAGER, STATUS_MANAGER = "rljob-operator", "rljob-operator-status"
@@ -47,6 +48,10 @@ class ApiError(errors.ClusterError):
     def __init__(self, message: str, *, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
+
+
+class NotLeadingError(ApiError):
+    """Another process leads, or may by now: nothing was sent, or what was on its way was given up."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,9 +101,23 @@ def _ignore(verb: str, plural: str, status: int) -> None:
 class Client:
     """Verbs on objects of any kind."""
 
-    def __init__(self, connection: ApiConnection, *, qps: float, burst: float, on_answer: OnAnswer = _ignore) -> None:
-        """Open nothing before the first request; call it inside a running event loop, and `close` at the end."""
+    def __init__(
+        self,
+        connection: ApiConnection,
+        *,
+        qps: float,
+        burst: float,
+        on_answer: OnAnswer = _ignore,
+        fence: Fence | None = None,
+        agent: str = CHILD_MANAGER,
+    ) -> None:
+        """Open nothing before the first request; call it inside a running event loop, and `close` at the end.
+
+        fence: what lets changes through; all of them without one. agent: what the API server's audit log calls it.
+        """
         self._api, self._on_answer = ApiClient(connection.configuration), on_answer
+        self._api.user_agent = agent
+        self._fence = open_fence() if fence is None else fence
         self._bucket = TokenBucket(per_s=qps, burst=burst)
         # Discovery is not awaited: the paths of our kinds are known.
         self._dynamic = DynamicClient(self._api)
@@ -184,7 +203,9 @@ class Client:
         return _ALL_SENT in events
 
     async def apply(self, kind: Kind, namespace: str, body: Mapping[str, object]) -> Object:
-        """Create or change an object by the whole of what we mean to own. Raises ApiError."""
+        """Create or change an object by the whole of what we mean to own. Raises ApiError, as all changes do, and
+        NotLeadingError where another process may lead.
+        """
         return await self._apply(kind, namespace, body, manager=CHILD_MANAGER, subresource="")
 
     async def apply_status(self, kind: Kind, namespace: str, body: Mapping[str, object]) -> Object:
@@ -198,14 +219,23 @@ class Client:
         assert isinstance(metadata, Mapping), "every object has metadata"
         path = kind.path(namespace, str(metadata["name"]), subresource=subresource)
         content = "application/apply-patch+yaml"
-        return await self._send(
-            "patch", kind, path, body=dict(body), content_type=content, field_manager=manager, force_conflicts=True
+        return await self._change(
+            namespace,
+            "patch",
+            kind,
+            path,
+            body=dict(body),
+            content_type=content,
+            field_manager=manager,
+            force_conflicts=True,
         )
 
     async def merge(self, kind: Kind, namespace: str, name: str, body: Object, *, subresource: str = "") -> Object:
         """Change single fields. Raises ApiError."""
         path, content = kind.path(namespace, name, subresource=subresource), "application/merge-patch+json"
-        return await self._send("patch", kind, path, body=body, content_type=content, field_manager=CHILD_MANAGER)
+        return await self._change(
+            namespace, "patch", kind, path, body=body, content_type=content, field_manager=CHILD_MANAGER
+        )
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str, grace_s: int | None) -> Object:
         """Delete the object of that uid and no other; what it owns goes in the background. Raises ApiError."""
@@ -217,7 +247,7 @@ class Client:
         }
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
-        return await self._send("delete", kind, kind.path(namespace, name), body=options)
+        return await self._change(namespace, "delete", kind, kind.path(namespace, name), body=options)
 
     async def failures(self, kind: Kind, namespace: str, name: str, uid: str, *, reason: str) -> str:
         """Return the last Event of a reason that reports on an object, empty if there is none. Raises ApiError."""
@@ -229,10 +259,38 @@ class Client:
 
     async def post_event(self, namespace: str, body: Object) -> None:
         """Raises ApiError."""
-        await self._send("post", EVENT, EVENT.path(namespace), body=body)
+        await self._change(namespace, "post", EVENT, EVENT.path(namespace), body=body)
+
+    async def read_lease(self, namespace: str, name: str, *, timeout_s: float) -> Object | None:
+        """Return a Lease; None if there is none. Raises ApiError. Leases wait for no other request."""
+        try:
+            return await self._lease("get", LEASE.path(namespace, name), _request_timeout=timeout_s)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def write_lease(self, namespace: str, body: Object, *, timeout_s: float) -> Object:
+        """Create a Lease, or replace it in the version that its metadata names. Raises ApiError."""
+        name = body["metadata"]["name"] if body["metadata"].get("resourceVersion") else None
+        path = LEASE.path(namespace, name)
+        return await self._lease("put" if name else "post", path, body=body, _request_timeout=timeout_s)
+
+    async def _lease(self, verb: str, path: str, **params: Any) -> Object:
+        try:
+            return await self._once(verb, LEASE, path, params)
+        except _AskedToWaitError as error:
+            raise ApiError(str(error), status=429) from error
 
     async def close(self) -> None:
         await self._api.close()
+
+    async def _change(self, namespace: str, verb: str, kind: Kind, path: str, **params: Any) -> Object:
+        try:
+            async with self._fence.writing(namespace):
+                return await self._send(verb, kind, path, **params)
+        except ClosedFenceError as error:
+            raise NotLeadingError(f"{verb} {kind.plural}: {error}") from error
 
     async def _send(self, verb: str, kind: Kind, path: str, **params: Any) -> Object:
         for attempt in range(_MOST_RETRIES + 1):
@@ -258,7 +316,8 @@ class Client:
         method = "get" if verb in ("list", "watch") else verb
         status = 0
         try:
-            answer = await self._dynamic.request(method, path, serialize=False, _request_timeout=_TIMEOUT_S, **params)
+            params = {"_request_timeout": _TIMEOUT_S, **params}
+            answer = await self._dynamic.request(method, path, serialize=False, **params)
             status = answer.status
             response: bytes = await answer.read()
         except DynamicApiError as error:

@@ -40,6 +40,7 @@ RLJOB = Kind(enums.KIND, enums.API_GROUP, enums.API_VERSION, "rljobs")
 POD = Kind("Pod", "", "v1", "pods")
 CLAIM = Kind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims")
 EVENT = Kind("Event", "events.k8s.io", "v1", "events")
+LEASE = Kind("Lease", "coordination.k8s.io", "v1", "leases")
 WORKLOADS = (
     Kind("StatefulSet", "apps", "v1", "statefulsets"),
     Kind("Deployment", "apps", "v1", "deployments"),

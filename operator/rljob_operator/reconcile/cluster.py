@@ -44,6 +44,8 @@ from rljob_operator.reconcile.shortages import Shortages
 
 logger = logging.getLogger(__name__)
 
+# The first write to etcd makes revision 2.
+VERSION_OF_NOTHING = "1"
 # What controllers call a pod that they could not make.
 _NOT_MADE = "FailedCreate"
 _ORDER: Mapping[str, int] = {str(kind): number for number, kind in enumerate(ConditionType)}
@@ -186,16 +188,21 @@ class LiveCluster:
         """Raises ApiError, OutOfDateError."""
         ref, namespace = action.ref, observed.job.metadata.namespace
         kind, uid = kinds.BY_NAME[ref.kind], action.uid
+        answer: Object | None = None
         try:
             if ref.kind in POD_MAKERS:
                 await self._certify_before_pods(observed, is_new=not uid)
             if not uid:
+                answer = await self._created(kind, namespace, action.manifest)
+            if not uid and answer is None:
                 uid = await self._uid_of_ours(observed, kind, ref.name)
-            # The Job of an attempt that is there already is never changed, but for the labels by which it is found.
-            if uid and kind.kind == TRAINER_JOB and not action.uid:
-                return await self.annotate(observed, Annotate(ref=ref, uid=uid, labels=drift.labels(action.manifest)))
+                # The Job of an attempt that is there already is never changed, but for the labels by which it is found.
+                if uid and kind.kind == TRAINER_JOB:
+                    labels = drift.labels(action.manifest)
+                    return await self.annotate(observed, Annotate(ref=ref, uid=uid, labels=labels))
             before = self._cache.children(_key(observed), observed.job.metadata.uid).get(ref) if uid else None
-            answer = await self._client.apply(kind, namespace, _with_uid(action.manifest, uid))
+            if answer is None:
+                answer = await self._client.apply(kind, namespace, _with(action.manifest, uid=uid))
         except (ApiError, errors.ClusterError) as error:
             if isinstance(error, ApiError) and error.status == 409:
                 changed = await self._look(kind, namespace, ref.name, uid, _key(observed))
@@ -227,6 +234,18 @@ class LiveCluster:
             if begins or (isinstance(error, ApiError) and not refusals.reason(error.status)):
                 raise
             logger.warning("%s: could not renew its certificates: %s", _key(observed), error)
+
+    async def _created(self, kind: Kind, namespace: str, manifest: Mapping[str, Any]) -> Object | None:
+        """Create an object by one request; return None where the name is taken. Raises ApiError.
+
+        An apply in a version that no object has is refused with a conflict by whatever has the name, of ours or not.
+        """
+        try:
+            return await self._client.apply(kind, namespace, _with(manifest, resourceVersion=VERSION_OF_NOTHING))
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            return None
 
     async def _uid_of_ours(self, observed: Observed, kind: Kind, name: str) -> str:
         """Return the uid of a child that is there though no watch reports on it, as when it lost a label; empty if the
@@ -321,8 +340,10 @@ def _key(observed: Observed) -> str:
     return key_of(observed.job.metadata.namespace, observed.job.metadata.name)
 
 
-def _with_uid(manifest: Mapping[str, Any], uid: str) -> Mapping[str, Any]:
-    return {**manifest, "metadata": {**manifest["metadata"], "uid": uid}} if uid else manifest
+def _with(manifest: Mapping[str, Any], **preconditions: str) -> Mapping[str, Any]:
+    """Return a manifest that is applied only to the object of that uid or version; an empty one says nothing."""
+    named = {name: value for name, value in preconditions.items() if value}
+    return {**manifest, "metadata": {**manifest["metadata"], **named}} if named else manifest
 
 
 def _job(body: bytes) -> RLJob:

@@ -101,6 +101,11 @@ class WorkQueue:
         if again_after_s is not None:
             self.enqueue(key, after_s=again_after_s)
 
+    def drop(self, key: str) -> None:
+        """Forget a key that waits, and how often it failed."""
+        self._waiting.pop(key, None)
+        self._failures.pop(key, None)
+
     def failed(self, key: str, *, most_s: float = _MOST_BACKOFF_S) -> float:
         """Record that a run of `key` failed and return the seconds until it comes again without a change.
 
@@ -145,7 +150,7 @@ class Dispatcher:
     def __init__(self, queue: WorkQueue, *, reconcile: Reconcile, on_error: OnError) -> None:
         """Keep the queue; nothing runs before `run`."""
         self._queue, self._reconcile, self._on_error = queue, reconcile, on_error
-        self._running = set[asyncio.Task[None]]()
+        self._running: dict[asyncio.Task[None], str] = {}
         self._changed = asyncio.Event()
 
     def enqueue(self, key: str, *, after_s: float = 0.0) -> None:
@@ -158,7 +163,7 @@ class Dispatcher:
             self._changed.clear()
             while (key := self._queue.take()) is not None:
                 task = asyncio.create_task(self._run_key(key), name=f"reconcile {key}")
-                self._running.add(task)
+                self._running[task] = key
                 task.add_done_callback(self._ended)
             wait_s = self._queue.next_due_s()
             try:
@@ -168,14 +173,22 @@ class Dispatcher:
                 continue
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+        del self._running[task]
         self._changed.set()
+
+    def drop(self, keys: Collection[str]) -> None:
+        """Forget keys, and end their runs where they are."""
+        for key in keys:
+            self._queue.drop(key)
+        for task, key in self._running.items():
+            if key in keys:
+                task.cancel()
 
     async def finish(self, *, within_s: float) -> None:
         """Wait for what runs; cancel what takes longer."""
         if not self._running:
             return
-        _, late = await asyncio.wait(self._running, timeout=within_s)
+        _, late = await asyncio.wait(list(self._running), timeout=within_s)
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
@@ -183,6 +196,9 @@ class Dispatcher:
     async def _run_key(self, key: str) -> None:
         try:
             again_after_s = await self._reconcile(key)
+        except asyncio.CancelledError:
+            self._queue.done(key)
+            raise
         except Exception as error:  # noqa: BLE001  # the boundary of one reconcile: another key must not suffer
             most_s = self._on_error(key, error)
             if most_s is None:

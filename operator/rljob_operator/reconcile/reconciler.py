@@ -1,11 +1,15 @@
 """One pass over one job: observe, plan, act. It takes no decision itself."""
 
-from collections.abc import Callable
+import functools
+import itertools
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Protocol
 
 from rljob_api.manifest.status import JobStatus
 from rljob_operator.clock import Clock
 from rljob_operator.model import (
+    POD_MAKERS,
+    Action,
     Annotate,
     Apply,
     Delete,
@@ -48,12 +52,42 @@ class Cluster(Protocol):
         """Delete an object; nothing happens if it is gone."""
 
 
+Request = Callable[[], Awaitable[Refusal | None]]
+# Sends requests that need not wait for each other and returns what each returned, or the exception that it raised.
+AtOnce = Callable[[Sequence[Request]], Awaitable[Sequence[Refusal | BaseException | None]]]
+
+
+async def one_by_one(requests: Sequence[Request]) -> Sequence[Refusal | BaseException | None]:
+    """Send requests in their order. Raises what the first that fails raises; the others are not sent."""
+    return [await request() for request in requests]
+
+
+def waves(actions: Sequence[Action]) -> Iterator[Sequence[Action]]:
+    """Yield the actions in their order, divided where one has to wait for those before it.
+
+    What is applied before pods, what makes pods, and what is applied after them are a wave each; all else goes alone.
+    """
+    for place, wave in itertools.groupby(enumerate(actions), key=_place):
+        del place
+        yield [action for _, action in wave]
+
+
+def _place(numbered: tuple[int, Action]) -> tuple[bool, int]:
+    number, action = numbered
+    if isinstance(action, Apply):
+        return action.ref.kind in POD_MAKERS, -1
+    return False, number
+
+
 def _ignore(observed: Observed, planned: Plan, desired: DesiredObjects) -> None:
     pass
 
 
 class Reconciler:
-    """Runs passes. `desired` gives the children of an active job; `on_planned` hears what follows from them."""
+    """Runs passes. `desired` gives the children of an active job; `on_planned` hears what follows from them.
+
+    at_once: how the requests of a wave are sent.
+    """
 
     def __init__(
         self,
@@ -62,8 +96,10 @@ class Reconciler:
         desired: Callable[[Observed], DesiredObjects],
         clock: Clock,
         on_planned: Callable[[Observed, Plan, DesiredObjects], None] = _ignore,
+        at_once: AtOnce = one_by_one,
     ) -> None:
         self._cluster, self._desired, self._clock, self._on_planned = cluster, desired, clock, on_planned
+        self._at_once = at_once
         # When each job's status was written, by uid: memory only, after a start the first write is due at once.
         self._written_at: dict[str, float] = {}
 
@@ -90,16 +126,26 @@ class Reconciler:
 
     async def _act(self, observed: Observed, planned: Plan) -> float | None:
         withheld_s, moved, refused = None, False, set[Ref]()
-        for action in planned.actions:
-            if isinstance(action, StatusWrite):
-                withheld_s = await self._write(observed, action.status)
+        for wave in waves(planned.actions):
+            first = wave[0]
+            if isinstance(first, StatusWrite):
+                withheld_s = await self._write(observed, first.status)
                 # Some children exist only while a condition holds, and this pass saw what held before.
-                before, after = (conditions.statuses(each.conditions) for each in (observed.status, action.status))
+                before, after = (conditions.statuses(each.conditions) for each in (observed.status, first.status))
                 moved |= withheld_s is None and before != after
-            elif not isinstance(action, Apply) or not refused & set(action.needs):
-                refusal = await self._do(observed, action)
-                refused |= set() if refusal is None else {refusal.ref}
-                moved = True
+                continue
+            requests = [
+                functools.partial(self._do, observed, action)
+                for action in wave
+                if not isinstance(action, StatusWrite)
+                and not (isinstance(action, Apply) and refused & set(action.needs))
+            ]
+            moved |= bool(requests)
+            outcomes = await self._at_once(requests)
+            failure = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
+            if failure is not None:
+                raise failure
+            refused |= {outcome.ref for outcome in outcomes if isinstance(outcome, Refusal)}
         again_s = None if planned.again_at is None else max(0.0, planned.again_at - self._clock.now())
         # The watch shows nothing of a change that is known from the answer to our own write.
         return earliest(again_s, withheld_s, _SETTLED_S if moved else None)

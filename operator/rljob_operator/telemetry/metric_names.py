@@ -105,6 +105,7 @@ METRICS: tuple[Metric, ...] = (
         "code",
     ),
     _c("rljob_operator_status_polls_total", "Status requests to coordinators, by result.", "result"),
+    _g("rljob_operator_leader", "1 in the process that may write in a shard of the namespaces, 0 in others.", "shard"),
     _g("rljob_operator_queue_depth", "Keys that wait."),
     _g("rljob_operator_queue_oldest_seconds", "Seconds that the longest overdue key waits."),
     _g(

@@ -77,7 +77,6 @@ def test_a_misspelt_value_is_refused_by_name(helm: Helm) -> None:
     [
         ({"integrations": {"kueue": "auto"}}, "integrations.kueue = auto"),
         ({"integrations": {"certManager": True}}, "integrations.certManager = true"),
-        ({"leaderElection": {"enabled": True}}, "leaderElection.enabled"),
         ({"jobs": {"gangScheduler": "volcano"}}, "jobs.gangScheduler = volcano"),
         ({"tracing": {"endpoint": "http://c:4317"}}, "tracing.endpoint"),
     ],
@@ -190,8 +189,12 @@ def test_the_operator_reads_the_settings_that_the_values_say(helm: Helm) -> None
     assert [(block.cidr, block.ports) for block in found.jobs.egress] == [("10.20.0.0/16", (443, 9000))]
     assert found.jobs.operator_namespace == "rljob-system"
     assert found.integrations.keda == "true"
-    assert _settings(helm.template()) == Settings.model_validate(
-        {"jobs": {"images": dict(_settings(helm.template()).jobs.images), "operatorNamespace": "rljob-system"}}
+    rendered = _settings(helm.template())
+    assert rendered == Settings.model_validate(
+        {
+            "jobs": {"images": dict(rendered.jobs.images), "operatorNamespace": "rljob-system"},
+            "leaderElection": {"enabled": True, "namespace": "rljob-system"},
+        }
     ), "values.yaml and settings.py have other defaults"
 
 
@@ -221,14 +224,78 @@ def test_every_kind_that_the_operator_may_write_is_bound(helm: Helm) -> None:
     written = {
         (rule.group, resource) for rule in permissions.RULES if writes & {*rule.verbs} for resource in rule.resources
     }
-    # Of jobs themselves the operator writes the status and deletes what its time to live is over for.
-    assert {each for each in written - bound if each[0] not in ("rljob.dev", "events.k8s.io")} == set()
+    # Of jobs themselves the operator writes the status and deletes what its time to live is over for; its role names
+    # the Leases.
+    assert {
+        each for each in written - bound if each[0] not in ("rljob.dev", "events.k8s.io", "coordination.k8s.io")
+    } == set()
+
+
+def test_operators_that_elect_a_leader_overlap_and_those_that_do_not_never_do(helm: Helm) -> None:
+    alone = only(helm.template(), "Deployment")["spec"]
+    assert (alone["replicas"], alone["strategy"]["type"]) == (1, "RollingUpdate")
+    assert alone["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    off = helm.template({"leaderElection": {"enabled": False}})
+    assert only(off, "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+    assert not _settings(off).leader_election.enabled
+    assert not [each for each in off if each["metadata"]["name"] == "rljob-operator-leases"]
+
+
+@pytest.mark.parametrize("key", ["replicas", "shards"])
+def test_more_than_one_without_an_election_is_refused(helm: Helm, key: str) -> None:
+    with pytest.raises(HelmError, match=f"{key} = 2, but leaderElection.enabled is false"):
+        helm.template({key: 2, "leaderElection": {"enabled": False}})
+
+
+def test_terms_under_which_two_could_lead_are_refused(helm: Helm) -> None:
+    with pytest.raises(HelmError, match="renewSeconds = 12, leaseSeconds = 10: each must be below the next"):
+        helm.template({"leaderElection": {"renewSeconds": 12}})
+
+
+def test_each_shard_has_a_lease_in_the_operators_namespace_and_rights_on_no_other(helm: Helm) -> None:
+    made = helm.template({"shards": 2, "replicas": 2, "watch": {"namespaces": ["team-a"]}})
+    role = only(made, "Role", "rljob-operator-leases")
+    assert role["metadata"]["namespace"] == "rljob-system"
+    assert _rights(role["rules"]) == _table("leaderElection", scopes=("own",))
+    names = [rule.get("resourceNames") for rule in role["rules"] if rule["verbs"] != ["create"]]
+    assert names == [["rljob-operator-shard-0", "rljob-operator-shard-1"]]
+    terms = _settings(made).leader_election
+    assert (terms.enabled, terms.namespace, terms.name, terms.shards) == (True, "rljob-system", "rljob-operator", 2)
+
+
+def test_replicas_are_kept_apart_and_one_of_them_is_always_left(helm: Helm) -> None:
+    assert not [each for each in helm.template() if each["kind"] == "PodDisruptionBudget"]
+    made = helm.template({"replicas": 2})
+    deployment = only(made, "Deployment")["spec"]
+    budget = only(made, "PodDisruptionBudget")["spec"]
+    assert (budget["maxUnavailable"], budget["selector"]) == (1, deployment["selector"])
+    (apart,) = deployment["template"]["spec"]["affinity"]["podAntiAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert apart["podAffinityTerm"]["labelSelector"] == deployment["selector"]
+    own = {"nodeAffinity": {}}
+    other = only(helm.template({"replicas": 2, "affinity": own}), "Deployment")
+    assert other["spec"]["template"]["spec"]["affinity"] == own
+
+
+def test_requests_have_a_priority_level_of_their_own_and_renewals_that_of_leader_election(helm: Helm) -> None:
+    made = helm.template()
+    level = only(made, "PriorityLevelConfiguration")["metadata"]["name"]
+    schemas = {each["metadata"]["name"]: each["spec"] for each in made if each["kind"] == "FlowSchema"}
+    levels = {name: schema["priorityLevelConfiguration"]["name"] for name, schema in schemas.items()}
+    assert levels == {"rljob-operator": level, "rljob-operator-leases": "leader-election"}
+    for schema in schemas.values():
+        (rule,) = schema["rules"]
+        account = {"namespace": "rljob-system", "name": "rljob-operator"}
+        assert rule["subjects"] == [{"kind": "ServiceAccount", "serviceAccount": account}]
+    assert not [
+        each for each in helm.template({"apiPriority": {"enabled": False}}) if "flowcontrol" in each["apiVersion"]
+    ]
 
 
 def test_the_operators_pod_is_restricted_and_alone_has_a_token(helm: Helm) -> None:
     made = helm.template()
     deployment = only(made, "Deployment")
-    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
     pod = deployment["spec"]["template"]["spec"]
     (box,) = pod["containers"]
     assert pod["terminationGracePeriodSeconds"] == 30
@@ -324,6 +391,7 @@ def test_a_key_stands_once_whatever_the_values_repeat(helm: Helm) -> None:
     assert template["metadata"]["annotations"]["note"] == "b"
     assert template["metadata"]["annotations"]["checksum/settings"] != "mine"
     (box,) = template["spec"]["containers"]
-    assert box["env"] == [{"name": "HOME", "value": "/data"}, {"name": "A", "value": "1"}]
+    assert [each["name"] for each in box["env"]] == ["POD_NAME", "POD_UID", "HOME", "A"]
+    assert [each["value"] for each in box["env"] if "value" in each] == ["/data", "1"]
     (plain,) = only(helm.template(), "Deployment")["spec"]["template"]["spec"]["containers"]
-    assert plain["env"] == [{"name": "HOME", "value": "/tmp"}]
+    assert [each for each in plain["env"] if "value" in each] == [{"name": "HOME", "value": "/tmp"}]

@@ -190,7 +190,7 @@ async def test_certificates_are_there_before_the_first_pod() -> None:
     seen = await live.observe("team/run", live=False)
     assert seen is not None
     assert await live.apply(seen, _child()) is None
-    assert scene.client.requests == [*MADE, "get Deployment run-rollout", "apply Deployment run-rollout"]
+    assert scene.client.requests == [*MADE, "apply Deployment run-rollout"]
 
 
 async def test_without_the_right_to_secrets_no_pod_is_made_and_the_job_says_so() -> None:

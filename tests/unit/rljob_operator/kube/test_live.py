@@ -55,13 +55,22 @@ class Scene:
         return asyncio.run(self.live.apply(self.seen(), Apply(**{"manifest": self.child(), **more})))
 
 
-def test_first_apply_looks_whether_the_name_is_free_and_later_ones_name_the_object() -> None:
+def test_a_child_is_made_by_one_request_and_later_ones_name_the_object() -> None:
     scene = Scene()
     scene.apply()
     uid = scene.client.objects[("ConfigMap", "run-config")]["metadata"]["uid"]
     scene.apply(uid=uid)
+    assert scene.client.requests == ["apply ConfigMap run-config"] * 2
+
+
+def test_a_child_that_is_there_though_no_watch_reported_it_is_looked_at_and_changed() -> None:
+    scene = Scene()
+    there = scene.client.hold(scene.child(data={"a": "old"}))
+    assert scene.apply(manifest=scene.child(data={"a": "new"})) is None
     applied = "apply ConfigMap run-config"
-    assert scene.client.requests == ["get ConfigMap run-config", applied, applied]
+    assert scene.client.requests == [applied, "get ConfigMap run-config", applied]
+    live = scene.client.objects[("ConfigMap", "run-config")]
+    assert (live["data"], live["metadata"]["uid"]) == ({"a": "new"}, there["metadata"]["uid"])
 
 
 def test_what_was_written_is_seen_by_the_next_pass_before_any_watch_says_so() -> None:
@@ -89,12 +98,12 @@ def test_object_of_another_owner_is_a_conflict_that_is_tried_again_later() -> No
     scene = Scene()
     foreign = scene.child()
     foreign["metadata"]["ownerReferences"] = []
-    scene.client.hold(foreign)
+    untouched = copy.deepcopy(scene.client.hold(foreign))
     refusal = scene.apply()
     assert refusal is not None
     assert (refusal.reason, refusal.again_at) == ("NameConflict", scene.clock.now() + 60)
     assert "is not this job's" in refusal.message
-    assert "apply ConfigMap run-config" not in scene.client.requests
+    assert scene.client.objects[("ConfigMap", "run-config")] == untouched
 
 
 @pytest.mark.parametrize(
