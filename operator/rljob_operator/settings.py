@@ -132,12 +132,13 @@ class LogSettings(_Frozen):
 
 
 class Settings(_Frozen):
-    """Everything. No watch_namespaces: all of them."""
+    """Everything. No watch_namespaces: all of them. job_series: whether metrics have series of each job."""
 
     watch_namespaces: tuple[str, ...] = ()
     concurrency: int = 8
     health_port: int = 8080
     metrics_port: int = 9090
+    job_series: bool = True
     client: ClientLimits = ClientLimits()
     leader_election: LeaderElection = LeaderElection()
     log: LogSettings = LogSettings()

@@ -37,6 +37,7 @@ class OperatorProcess:
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._health, self._metrics = _free_port(), _free_port()
+        self.identity = identity
         assert isinstance(settings, Mapping)
         ports = {"healthPort": self._health, "metricsPort": self._metrics}
         (folder / "settings.json").write_text(json.dumps({**settings, **ports}))

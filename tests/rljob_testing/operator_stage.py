@@ -19,6 +19,7 @@ from rljob_operator import clock
 from rljob_operator.app import Operator
 from rljob_operator.kube import client as cluster
 from rljob_operator.kube import kinds, watch
+from rljob_operator.kube.fence import fence_of
 from rljob_operator.settings import JobSettings, Settings
 from rljob_testing.cluster import manifests
 
@@ -86,8 +87,11 @@ async def running_operator(
     made, loops = list[Operator](), list[asyncio.AbstractEventLoop]()
 
     async def body() -> None:
-        client = cluster.Client(connection, qps=1000.0, burst=1000, on_answer=lambda *answer: sent.append(answer))
-        operator = Operator(chosen, client, address_of=lambda namespace, name: coordinator)
+        fence = fence_of(chosen.leader_election)
+        client = cluster.Client(
+            connection, qps=1000.0, burst=1000, on_answer=lambda *answer: sent.append(answer), fence=fence
+        )
+        operator = Operator(chosen, client, address_of=lambda namespace, name: coordinator, fence=fence, identity="one")
         loops.append(asyncio.get_running_loop())
         made.append(operator)
         try:

@@ -109,6 +109,7 @@ true
   "concurrency" .Values.concurrency
   "healthPort" 8080
   "metricsPort" 9090
+  "jobSeries" .Values.monitoring.jobSeries
   "client" .Values.client
   "leaderElection" (merge (dict
     "namespace" .Release.Namespace

@@ -55,8 +55,10 @@ class Cache:
 
     def number(self, kind: str) -> int:
         """Return how many objects of a kind are kept: rljob, pod or child. Raises KeyError for another."""
-        pods = sum(map(len, self._pods.values()))
-        return {"rljob": len(self._jobs), "pod": pods, "child": sum(map(len, self._children.values()))}[kind]
+        # Copies in one step: the page of metrics is made on another thread.
+        pods = sum(map(len, list(self._pods.values())))
+        children = sum(map(len, list(self._children.values())))
+        return {"rljob": len(self._jobs), "pod": pods, "child": children}[kind]
 
     @property
     def keys(self) -> list[str]:

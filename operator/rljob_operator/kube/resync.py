@@ -43,7 +43,9 @@ class WatchLag:
 
     def seconds(self, *, now: float, kind: str = "") -> float:
         """Return the age of the oldest, of one kind or of any; 0 without one."""
-        return max((now - since for of, since in self._since.values() if kind in ("", of)), default=0.0)
+        # A copy in one step: the page of metrics is made on another thread.
+        entries = list(self._since.values())
+        return max((now - since for of, since in entries if kind in ("", of)), default=0.0)
 
 
 logger = logging.getLogger(__name__)

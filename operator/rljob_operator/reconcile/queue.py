@@ -135,7 +135,9 @@ class WorkQueue:
     def oldest_s(self) -> float:
         """Return for how long the longest overdue key has waited, 0 if none is overdue."""
         now = self._clock.monotonic()
-        return max((now - entry.since for entry in self._waiting.values() if entry.since < now), default=0.0)
+        # A copy in one step: the page of metrics is made on another thread.
+        entries = list(self._waiting.values())
+        return max((now - entry.since for entry in entries if entry.since < now), default=0.0)
 
 
 # Called with a failure; returns the longest wait that it may lead to, None for the queue's own.

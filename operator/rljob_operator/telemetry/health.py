@@ -1,5 +1,7 @@
 """What the kubelet and Prometheus ask the operator, on its own event loop: an answer shows that the loop turns.
 
+The page of metrics is made on a thread, one at a time: with thousands of jobs it takes seconds.
+
 GET /healthz: alive. GET /readyz: the first lists are complete and the API server answered lately. GET /metrics.
 
 No certificate is asked for, so what anyone may cost is bounded: connections, of which the oldest makes room for the
@@ -36,7 +38,8 @@ class HealthServer:
         exposition: Callable[[], bytes],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing listens before `start`."""
+        """Nothing listens before `start`. exposition: called on a thread of its own."""
+        self._page = asyncio.Lock()
         self._monotonic = monotonic
         self._alive, self._ready, self._exposition = alive, ready, exposition
         self._runners: list[web.AppRunner] = []
@@ -73,8 +76,10 @@ class HealthServer:
     async def _metrics(self, _: web.Request) -> web.StreamResponse:
         if not self._pages.try_take(self._monotonic()):
             return web.Response(status=429, text=f"at most {_PAGES_PER_S:.0f} pages a second\n")
+        async with self._page:
+            page = await asyncio.to_thread(self._exposition)
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=self._exposition(), headers=headers)
+        return web.Response(body=page, headers=headers)
 
 
 class _Bounded:

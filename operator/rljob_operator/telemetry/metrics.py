@@ -175,14 +175,18 @@ def _histogram(name: str, registry: prometheus_client.CollectorRegistry) -> prom
 class Metrics:
     """The registry and everything that is counted in it."""
 
-    def __init__(self, *, now: Callable[[], float] = time.time) -> None:
-        """Gauges that others hold come by `gauge`. now: unix seconds."""
+    def __init__(self, *, now: Callable[[], float] = time.time, job_series: bool = True) -> None:
+        """Gauges that others hold come by `gauge`. now: unix seconds. job_series: whether each job has its own series;
+        without them only those of all jobs are shown.
+        """
         # A series of its own for the birth of each series is asked for by nothing that reads the text format.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types there
         self.registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self.registry)
         self._rows: dict[str, Row] = {}
-        self.registry.register(_Jobs(self._rows))
+        # What is in a registry of its own is counted and not shown.
+        of_jobs = self.registry if job_series else prometheus_client.CollectorRegistry()
+        of_jobs.register(_Jobs(self._rows))
         self._info = _gauge("rljob_operator_info", self.registry)
         self.definition_matches(False)
         self._reconcile = _histogram("rljob_operator_reconcile_seconds", self.registry)
@@ -190,11 +194,11 @@ class Metrics:
         self._to_child = _histogram("rljob_operator_spec_to_child_seconds", self.registry)
         self._requests = _counter("rljob_operator_api_requests_total", self.registry)
         self._polls = _counter("rljob_operator_status_polls_total", self.registry)
-        self._restarts = _counter("rljob_restarts_total", self.registry)
+        self._restarts = _counter("rljob_restarts_total", of_jobs)
         self._startup = _histogram("rljob_startup_seconds", self.registry)
         self._run = _histogram("rljob_run_seconds", self.registry)
-        self._replacements = _counter("rljob_pod_replacements_total", self.registry)
-        self._scales = _counter("rljob_rollout_scale_total", self.registry)
+        self._replacements = _counter("rljob_pod_replacements_total", of_jobs)
+        self._scales = _counter("rljob_rollout_scale_total", of_jobs)
         self._recovery = _histogram("rljob_recovery_seconds", self.registry)
         self._recoveries: dict[str, Recoveries] = {}
         self._starts: dict[str, Starts] = {}

@@ -12,7 +12,8 @@ from rljob_operator.kube import client as cluster
 from rljob_operator.kube import kinds, permissions
 from rljob_operator.kube.cache import Cache
 from rljob_operator.kube.resync import Lister
-from rljob_testing import operator_stage, operator_stories
+from rljob_operator.settings import JobSettings, LeaderElection, Settings
+from rljob_testing import operator_installation, operator_stage, operator_stories
 from rljob_testing.cluster import admission
 from rljob_testing.cluster.light import LightCluster
 from rljob_testing.operator_installation import Installed
@@ -49,7 +50,13 @@ async def scene(installed: Installed) -> AsyncIterator[Scene]:
     connection = await cluster.connect(str(installed.kubeconfig))
     own = cluster.Client(connection, qps=1000.0, burst=1000)
     async with operator_stage.said_status() as (said, coordinator):
-        async with operator_stage.running_operator(connection, coordinator=coordinator, requests=requests):
+        settings = Settings(
+            jobs=JobSettings(images=operator_stage.IMAGES),
+            leader_election=LeaderElection(enabled=True, namespace=operator_installation.NAMESPACE),
+        )
+        async with operator_stage.running_operator(
+            connection, coordinator=coordinator, settings=settings, requests=requests
+        ):
             yield Scene(installed, client, own, said, requests)
     await own.close()
     await client.close()
@@ -75,6 +82,12 @@ async def _rollouts_that_scale_are_suspended(stage: Stage) -> None:
     await stage.edit("run", {"suspend": True})
     await stage.until("run", "Suspended", within_s=_WITHIN_S)
     assert await stage.get("HorizontalPodAutoscaler", "run-rollout") is None
+    await stage.edit("run", {"suspend": False})
+
+    async def is_there_again() -> bool:
+        return await stage.get("HorizontalPodAutoscaler", "run-rollout") is not None
+
+    await stage.sees(is_there_again, within_s=_WITHIN_S)
 
 
 async def _a_job_is_cleaned_up_and_goes_with_its_time_to_live(stage: Stage) -> None:
@@ -138,9 +151,8 @@ async def test_whole_lives_need_every_right_of_the_chart_and_no_other(scene: Sce
     for number, life in enumerate((*LIVES, refused)):
         stage = scene.stage(f"life-{number}")
         await life(stage)
-        if number == 0:
-            # What the operator does every few minutes, with a cache that knows nothing: everything is read once.
-            await Lister(client=scene.own, cache=Cache(), namespaces=(None,)).compare()
+        # What the operator does every few minutes, with a cache that knows nothing: everything is read once.
+        await Lister(client=scene.own, cache=Cache(), namespaces=(None,)).compare()
         await stage.delete(kinds.RLJOB.kind, "run")
     asked = list(scene.installed.audit.since())
     assert [one for one in asked if one.status == 403] == []
@@ -151,7 +163,7 @@ async def test_whole_lives_need_every_right_of_the_chart_and_no_other(scene: Sce
     granted = {
         (rule.group, resource, verb)
         for rule in permissions.RULES
-        if rule.when in ("always", "tls")
+        if rule.when in ("always", "tls", "leaderElection")
         for resource in rule.resources
         for verb in rule.verbs
     }

@@ -34,7 +34,6 @@ _FAST = {
     "concurrent-job-syncs": "20",
     "concurrent-gc-syncs": "40",
 }
-_REQUESTS_PER_S = 2000
 
 
 @pytest.fixture(scope="session")
@@ -70,9 +69,10 @@ def figures(
     folder = tmp_path_factory.mktemp("operator")
     helm = Helm(program_or_skip("helm"), folder)
     kubeconfig = operator_installation.install(cluster, helm)
+    # The client's limits are those of the chart.
     settings = {
-        "client": {"qps": _REQUESTS_PER_S, "burst": _REQUESTS_PER_S},
         "jobs": {"images": dict(IMAGES)},
+        "leaderElection": {"enabled": True, "namespace": operator_installation.NAMESPACE},
     }
     with (
         contextlib.closing(ClusterApi(cluster)) as api,

@@ -12,9 +12,11 @@ from rljob_api.validation import crd
 from rljob_operator.app import Operator
 from rljob_operator.kube import kinds
 from rljob_operator.kube.client import Client
+from rljob_operator.kube.fence import fence_of
 from rljob_operator.settings import Settings
 from rljob_testing.cluster import manifests
 from rljob_testing.fake_client import FakeClient
+from rljob_testing.operator_stage import until
 
 
 class Scene:
@@ -132,4 +134,74 @@ async def test_operator_is_not_ready_and_writes_nothing_before_a_definition_is_s
     scene.client.answered_at = time.monotonic()
     assert scene.operator.ready() == ""
     assert 'crd_matches="true"' in scene.operator.metrics.exposition().decode()
+    await scene.operator.finish()
+
+
+LEASE = {
+    "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+    "metadata": {"name": "rljob-operator-shard-0", "namespace": "system"},
+    "spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600},
+}  # fmt: skip
+
+
+class Elected(Scene):
+    """An operator among others; the Lease is another's at first, and a job is there."""
+
+    def __init__(self) -> None:
+        self.client = FakeClient()
+        terms = {"enabled": True, "namespace": "system", "renew_seconds": 0.2, "retry_seconds": 0.01}
+        settings = Settings.model_validate({"leader_election": terms})
+        self.fence = fence_of(settings.leader_election)
+        self.operator = Operator(settings, cast(Client, self.client), fence=self.fence, identity="this")
+        self.client.hold(LEASE)
+        self.client.hold(manifests.job("run", {}), finalizers=[])
+        self.client.answered_at = time.monotonic() + 3600.0
+
+    def holds(self, identity: str) -> None:
+        spec = {"leaseDurationSeconds": 3600, **({"holderIdentity": identity} if identity else {})}
+        self.client.hold({**LEASE, "spec": spec})
+
+    def writes(self) -> list[str]:
+        return [each for each in self.client.requests if each.split()[0] in ("apply", "status", "merge", "delete")]
+
+
+async def test_an_operator_that_does_not_lead_knows_all_jobs_is_ready_and_writes_nothing() -> None:
+    scene = Elected()
+    await scene.operator.start()
+    reads = scene.client.requests.count("get Lease rljob-operator-shard-0")
+    await until(lambda: scene.client.requests.count("get Lease rljob-operator-shard-0") > reads + 3)
+    assert scene.operator.ready() == ""
+    assert scene.operator.cache.keys == ["team/run"]
+    scene.operator.on_object(kinds.RLJOB, False, scene.client.hold(manifests.job("more", {})))
+    await asyncio.sleep(0)
+    assert scene.writes() == []
+    await scene.operator.finish()
+    assert scene.client.objects["Lease", "rljob-operator-shard-0"]["spec"]["holderIdentity"] == "another"
+
+
+async def test_an_operator_that_comes_to_lead_looks_at_every_job_and_gives_its_lease_back_at_the_end() -> None:
+    scene = Elected()
+    await scene.operator.start()
+    scene.holds("")
+    await until(scene.writes)
+    assert scene.fence.leads(0)
+    assert b'rljob_operator_leader{shard="0"} 1.0' in scene.operator.metrics.exposition()
+    await scene.operator.finish()
+    assert not scene.fence.leads(0)
+    assert "holderIdentity" not in scene.client.objects["Lease", "rljob-operator-shard-0"]["spec"]
+
+
+async def test_an_operator_that_loses_its_lead_drops_what_waits_and_shows_no_jobs_any_more() -> None:
+    scene = Elected()
+    scene.holds("this")
+    await scene.operator.start()
+    await until(lambda: b'rljob="run"' in scene.operator.metrics.exposition())
+    scene.holds("another")
+    await until(lambda: not scene.fence.leads(0))
+    await until(lambda: b'rljob="run"' not in scene.operator.metrics.exposition())
+    before = scene.writes()
+    scene.operator.on_object(kinds.RLJOB, False, scene.client.hold(manifests.job("run", {"maxSteps": 5})))
+    await asyncio.sleep(0)
+    assert scene.writes() == before
+    assert b"rljob_operator_queue_depth 0.0" in scene.operator.metrics.exposition()
     await scene.operator.finish()

@@ -96,6 +96,16 @@ def test_series_follow_a_status_that_is_written_and_that_no_pass_has_seen_yet() 
     assert value(found, "rljob_condition", *JOB, "Running") == 1
 
 
+def test_without_series_of_jobs_there_are_those_of_all_jobs_and_no_others() -> None:
+    run, metrics = Run(), Metrics(job_series=False)
+    run.settle()
+    metrics.saw(KEY, seen(run), certificate_ends={})
+    names = {name for name, _ in series(metrics)}
+    assert of_job(series(metrics)) == []
+    assert {"rljob_startup_seconds_count", "rljob_operator_info"} <= names
+    metrics.forget(KEY)
+
+
 def test_restarts_are_counted_by_class_when_status_says_so() -> None:
     run, metrics = Run(), Metrics()
     run.settle()

@@ -96,3 +96,21 @@ async def test_wait_after_a_failure_may_be_bounded_by_its_kind() -> None:
         assert (work.queue.next_due_s() or 0.0) <= 2.0
         work.clock.tick(2.0)
     loop.cancel()
+
+
+async def test_a_key_that_is_dropped_ends_where_it_is_and_may_come_again() -> None:
+    work = Work()
+    work.gates["slow"] = asyncio.Event()
+    loop = asyncio.create_task(work.dispatcher.run())
+    for key in ("slow", "later"):
+        work.dispatcher.enqueue(key)
+    await _turns()
+    work.dispatcher.drop({"slow", "later"})
+    await _turns()
+    assert (len(work.queue), work.errors) == (0, [])
+    del work.gates["slow"]
+    work.dispatcher.enqueue("slow")
+    await _turns()
+    assert sorted(work.began) == ["later", "slow", "slow"]
+    loop.cancel()
+    await work.dispatcher.finish(within_s=1.0)

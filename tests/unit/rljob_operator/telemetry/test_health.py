@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -36,7 +37,7 @@ async def serving() -> AsyncIterator[Served]:
     server = health.HealthServer(
         alive=str,
         ready=lambda: "lists are not complete",
-        exposition=served.exposition,
+        exposition=lambda: served.exposition(),
         monotonic=served.clock.monotonic,
     )
     served.health_port, served.metrics_port = await server.start(host=HOST, health_port=0, metrics_port=0)
@@ -83,3 +84,21 @@ async def test_metrics_are_made_a_bounded_number_of_times_a_second_and_probes_go
         assert (await served.get("/metrics"))[0] == 200
         assert served.pages == health.PAGES_BURST + 1
         assert await served.get("/healthz") == (200, "ok\n")
+
+
+async def test_probes_are_answered_while_the_page_of_metrics_is_made() -> None:
+    begun, finished = threading.Event(), threading.Event()
+
+    def exposition() -> bytes:
+        begun.set()
+        assert finished.wait(30.0)
+        return b"page"
+
+    async with serving() as served:
+        served.exposition = exposition  # type: ignore[method-assign]
+        page = asyncio.create_task(served.get("/metrics"))
+        await asyncio.to_thread(begun.wait, 30.0)
+        assert (await served.get("/healthz"))[0] == 200
+        assert not page.done()
+        finished.set()
+        assert await page == (200, "page")
