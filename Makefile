@@ -61,9 +61,9 @@ fmt: setup  ## format and fix
 	@$(BIN)/ruff format -q .
 	@$(BIN)/ruff check -q --fix .
 
-gen: setup  ## regenerate stubs, the CRD, the chart's rights, values table and dashboards, docs/metrics.md, manifest.md and coverage
+gen: setup  ## regenerate stubs, the CRDs, the chart's rights, values table and dashboards, docs/metrics.md, manifest.md and coverage
 	@$(BIN)/python -m rljob_api.wire.generate
-	@$(BIN)/python -m rljob_api.validation.crd
+	@$(BIN)/python -m rljob_api.validation.definitions
 	@$(BIN)/python -m rljob_operator.kube.permissions
 	@$(BIN)/python -m generators.chart_readme
 	@$(BIN)/python -m generators.dashboards

@@ -18,7 +18,6 @@ from typing import Any
 import pydantic
 
 from rljob_api import cluster_placement, enums, errors
-from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus
 from rljob_api.validation import crd
 from rljob_operator.clock import SystemClock
@@ -32,8 +31,10 @@ from rljob_operator.kube.fence import Fence, open_fence
 from rljob_operator.kube.kinds import Kind
 from rljob_operator.kube.projection import JobView
 from rljob_operator.kube.resync import Lister
-from rljob_operator.model import Apply, DesiredObjects, Observed, Plan, Refusal
+from rljob_operator.kube.runtimes import Runtimes
+from rljob_operator.model import Apply, Child, DesiredObjects, Observed, Plan, Ref, Refusal, RuntimeUse
 from rljob_operator.pki.manager import CertificateManager
+from rljob_operator.policies import runtimes
 from rljob_operator.reconcile import events, queue
 from rljob_operator.reconcile.cluster import LiveCluster, OutOfDateError
 from rljob_operator.reconcile.desired import UnchangedCache, desired_objects
@@ -91,7 +92,8 @@ class Operator:
         self.metrics = metrics or Metrics()
         self._event_limiter, self._changes = events.EventRateLimiter(), SpecChanges()
         self._settings, self._client, self._address_of, self._clock = settings, client, address_of, clock
-        self.cache = Cache()
+        self.cache, self._runtimes = Cache(), Runtimes()
+        self._runtimes_changed = asyncio.Event()
         self._lister = Lister(client=client, cache=self.cache, namespaces=settings.watch_namespaces or (None,))
         self._queue = WorkQueue(clock=clock, rng=rng, concurrency=settings.concurrency)
         self._certifier = CertificateManager(client, trust_domain=settings.jobs.trust_domain, clock=clock.now)
@@ -113,6 +115,7 @@ class Operator:
             on_status=self._status_written,
             on_applied=self._applied,
             certify=self._certifier.ensure,
+            use_runtime=self._use_runtime,
         )
         self._unchanged = UnchangedCache(self._desired)
         self._reconciler = Reconciler(
@@ -202,6 +205,33 @@ class Operator:
     def _leads(self, key: str) -> bool:
         return self._fence.allows(split_key(key)[0])
 
+    def _use_runtime(
+        self, document: dict[str, Any], children: Mapping[Ref, Child]
+    ) -> tuple[dict[str, Any], RuntimeUse]:
+        sees_cluster = None in self._lister.namespaces
+        default = self._settings.jobs.default_runtime
+        return runtimes.use(document, children, self._runtimes.find, default=default, sees_cluster=sees_cluster)
+
+    def _on_runtime(self, deleted: bool, raw: Mapping[str, Any]) -> None:
+        """Take a runtime: any job of its namespace, or of the cluster, may have waited for it."""
+        changed = self._runtimes.remove(raw) if deleted else self._runtimes.put(raw)
+        self._runtimes_changed.set()
+        namespace = raw["metadata"].get("namespace")
+        for key in self.cache.keys if changed else ():
+            if namespace in (None, split_key(key)[0]):
+                self._dispatcher.enqueue(key)
+
+    async def _report_runtimes(self) -> None:
+        while True:
+            await self._runtimes_changed.wait()
+            self._runtimes_changed.clear()
+            try:
+                await self._runtimes.report(self._client, now=self._clock.now())
+            except errors.ClusterError as error:
+                logger.warning("could not write the status of a runtime: %s", error)
+                await asyncio.sleep(_LOOK_SOONER_S)
+                self._runtimes_changed.set()
+
     def _enqueue(self, key: str) -> None:
         # Of a shard that is gained later, all keys become due then.
         if self._leads(key):
@@ -222,6 +252,9 @@ class Operator:
             self.metrics.forget(key)
 
     def on_object(self, kind: Kind, deleted: bool, raw: Mapping[str, Any]) -> None:
+        if kind in kinds.RUNTIMES:
+            self._on_runtime(deleted, raw)
+            return
         self._lister.lag.clear(raw["metadata"]["uid"])
         key = self.cache.remove(kind, raw) if deleted else self.cache.put(kind, raw)
         if key is not None:
@@ -244,6 +277,7 @@ class Operator:
                 await self._require_definition()
                 # What is served decides which kinds are listed.
                 await self._look_for_apis()
+                await self._runtimes.fill(self._client, self._lister.namespaces)
                 await self._lister.fill()
                 self._filled = True
             except ApiError as error:
@@ -257,6 +291,7 @@ class Operator:
         self._spawn("poll", self._poll())
         self._spawn("compare", self._compare())
         self._spawn("renew", self._renew())
+        self._spawn("report runtimes", self._report_runtimes())
         self._spawn("ping", self._ping())
 
     async def streams(self) -> bool:
@@ -333,20 +368,22 @@ class Operator:
         """
         tried = dict[str, int]()
         while True:
-            with_pods = {job.uid: job for key in self.cache.keys if (job := self._asked(key)) is not None}
+            with_pods = {job.uid: key for key in self.cache.keys if (job := self._asked(key)) is not None}
             self._certifier.keep_only(with_pods.keys())
-            unknown = [job for uid, job in with_pods.items() if not self._certifier.is_provisioned(uid)]
-            tried = {job.uid: tried.get(job.uid, 0) for job in unknown}
+            unknown = {uid: key for uid, key in with_pods.items() if not self._certifier.is_provisioned(uid)}
+            tried = {uid: tried.get(uid, 0) for uid in unknown}
             # Those first that were tried least: a job whose Secrets no one may read keeps no one waiting.
-            now = sorted(unknown, key=lambda job: tried[job.uid])[:_LEARNT_AT_ONCE]
-            is_first = any(not tried[job.uid] for job in now)
-            tried |= {job.uid: tried[job.uid] + 1 for job in now}
-            await asyncio.gather(*(self._certified(job) for job in now))
+            now = sorted(unknown, key=lambda uid: tried[uid])[:_LEARNT_AT_ONCE]
+            is_first = any(not tried[uid] for uid in now)
+            tried |= {uid: tried[uid] + 1 for uid in now}
+            await asyncio.gather(*(self._certified(unknown[uid]) for uid in now))
             await asyncio.sleep(0.0 if is_first else _POLL_TICK_S)
 
-    async def _certified(self, job: JobView) -> None:
+    async def _certified(self, key: str) -> None:
         try:
-            await self._certifier.ensure(RLJob.model_validate_json(job.load()))
+            job = self._live.job(key)
+            if job is not None:
+                await self._certifier.ensure(job)
         except pydantic.ValidationError:
             return  # The reconcile says so in the job's status.
         except errors.ClusterError as error:

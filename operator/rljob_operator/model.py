@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api import enums, types
 from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.runtime import JobRuntime
 from rljob_api.manifest.status import JobStatus
 
 # A Kubernetes object as the API server writes it.
 Manifest = Mapping[str, object]
 
-# Where a job's ConfigMap holds the image of each role.
 # Keys of a job's ConfigMap, beside a config per role.
-IMAGES_KEY, TRAINER_TEMPLATE_KEY = "images.json", "trainer-template.json"
+IMAGES_KEY, TRAINER_TEMPLATE_KEY, RUNTIME_KEY = "images.json", "trainer-template.json", "runtime.json"
 POD, RLJOB, TRAINER_JOB, CLAIM = "Pod", "RLJob", "Job", "PersistentVolumeClaim"
 ATTEMPT_LABEL, TEMPLATE_HASH = "rljob.dev/attempt", "rljob.dev/template-hash"
 WORKLOAD_KINDS: Mapping[enums.Role, str] = {
@@ -180,8 +180,23 @@ class Shortage:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeUse:
+    """What a job has of its runtime: nothing by default.
+
+    current_generation: of the object as it is now, None where it is gone. origins: where values of the spec came from,
+    by path below spec. problems: why the job may not begin with it, and `reason`, of Accepted=False.
+    """
+
+    runtime: JobRuntime | None = None
+    current_generation: int | None = None
+    origins: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """One job as the API server and its coordinator show it.
+    """One job as the API server and its coordinator show it. Its spec has the values of its runtime.
 
     version: of the API server, which a status write names; 0 if unknown. report: the coordinator's last one, None
     before the first. silent_since: unix seconds since which it was asked again and again in vain; None while it
@@ -189,6 +204,7 @@ class Observed:
     """
 
     job: RLJob
+    runtime: RuntimeUse = RuntimeUse()
     version: int = 0
     deleting: bool = False
     children: Mapping[Ref, Child] = dataclasses.field(default_factory=dict)
@@ -240,12 +256,14 @@ class DesiredObjects:
 
     first: what exists before any pod. workloads: what makes pods, by trainer attempt, its Job among them.
     problems: sentences on a spec that may not start here; a run that continues keeps its children all the same.
+    reason: of Accepted=False, where there are problems.
     unchanged: nothing that they depend on has changed since they were last found as desired.
     """
 
     first: tuple[Manifest, ...] = ()
     workloads: Callable[[int], Sequence[Manifest]] = _no_workloads
     problems: tuple[str, ...] = ()
+    reason: str = "InvalidSpec"
     unchanged: bool = False
 
 

@@ -58,10 +58,12 @@ class JobSettings(_Frozen):
     metrics_namespaces: labels of namespaces whose pods may scrape; empty is the label that `SCRAPERS` says.
     dns: peers that may be asked for names, as in NetworkPolicy egress; empty is everyone. runtime_classes: names that
     `verifier.isolation` may ask for. An empty operator_namespace admits no operator to a coordinator's status. device:
-    what the images of rollouts and trainers are for.
+    what the images of rollouts and trainers are for. default_runtime: name of the ClusterRLJobRuntime, or with
+    watch_namespaces of the RLJobRuntime, of jobs that name none.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
+    default_runtime: str = ""
     images: Mapping[enums.Role, str] = Field(default_factory=dict)
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()

@@ -32,7 +32,7 @@ def light_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightClu
 @pytest.fixture(scope="session")
 def api(light_cluster: LightCluster) -> Api:
     """The API with our CRD, established."""
-    applied = light_cluster.kubectl("apply", "-f", str(ROOT / "crds" / "rljob.dev_rljobs.yaml"))
+    applied = light_cluster.kubectl("apply", "-f", str(ROOT / "crds"))
     assert applied.returncode == 0, applied.stderr
     manifests.establish(light_cluster)
     return Api(light_cluster)

@@ -16,9 +16,9 @@ CHECKPOINT: Object = {"step": 1, "uri": "file:///c/1", "time": "2026-01-01T00:00
 def test_rule_refuses_its_case_and_takes_the_neighbour(
     api: Api, message: str, field: str, passing: Changes, refused: Changes
 ) -> None:
-    taken = api.try_create(job("taken", passing))
+    taken = api.try_create(rule_cases.written_out(job("taken", passing)))
     assert taken.accepted, taken.error
-    answer = api.try_create(job("refused", refused))
+    answer = api.try_create(rule_cases.written_out(job("refused", refused)))
     assert not answer.accepted
     (rule,) = {rule.message for rule in crd.RULES if rule_cases.covers(message, field, rule)}
     said = rule if "x groupSize must" not in message else "promptsPerStep x groupSize = 32 cannot be divided among 5"

@@ -99,7 +99,6 @@ def test_what_a_platform_may_allow_beside_gpus_is_taken_too(api: Api) -> None:
         "resources": {"limits": {"rdma/hca": "1"}},
         "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "four-h100"}],
         "env": [{"name": "NCCL_IB_HCA", "value": "mlx5"}],
-        "shmSize": "32Gi",
     }
     spec["rollout"]["pod"]["resources"]["limits"] = {"nvidia.com/mig-3g.40gb": "1"}
     pods = pod_makers(api, stored(api, document))

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from rljob_api.manifest.base import DECIMAL_PATTERN
-from rljob_api.validation import crd
+from rljob_api.validation import crd, definitions
 
 ROOT = pathlib.Path(__file__).parents[2]
 Node = dict[str, Any]
@@ -31,17 +31,18 @@ def schema() -> Node:
 
 
 def test_committed_crd_is_what_the_models_say() -> None:
-    stale = [str(path.relative_to(ROOT)) for path in crd.copies() if path.read_text(encoding="utf-8") != crd.text()]
-    assert not stale, f"run `python -m rljob_api.validation.crd` and commit: {stale} differ from the models"
+    files = definitions.files()
+    stale = [str(path.relative_to(ROOT)) for path, text in files if path.read_text(encoding="utf-8") != text]
+    assert not stale, f"run `python -m rljob_api.validation.definitions` and commit: {stale} differ from the models"
 
 
 def test_committed_yaml_says_what_was_generated() -> None:
-    assert yaml.safe_load(crd.SOURCE.read_text(encoding="utf-8")) == crd.crd()
+    assert yaml.safe_load(definitions.source("rljobs").read_text(encoding="utf-8")) == crd.crd()
 
 
 def test_crd_is_small_enough_for_client_side_apply() -> None:
     size = len(json.dumps(crd.crd(), separators=(",", ":")).encode())
-    assert size <= 240_000, f"the CRD has {size} bytes: shorten descriptions"
+    assert size <= definitions.MAX_JSON_BYTES, f"the CRD has {size} bytes: shorten descriptions"
 
 
 def test_no_float_in_the_schema(schema: Node) -> None:
@@ -122,7 +123,7 @@ def test_default_of_an_object_is_written_in_full(schema: Node) -> None:
 
 @pytest.mark.parametrize("text", ["1e-6", "1e-5", "0", "0.2", "1.0", "2.5E+3"])
 def test_decimal_strings_are_quoted_for_yaml_readers_that_see_numbers(text: str) -> None:
-    assert crd.dumped({"default": text}) == f'default: "{text}"\n'
+    assert definitions.dumped({"default": text}) == f'default: "{text}"\n'
 
 
 def test_scale_paths_exist_and_replicas_are_never_missing(schema: Node) -> None:
@@ -150,7 +151,28 @@ def test_new_object_is_pending_and_not_healthy(schema: Node) -> None:
 
 
 def all_rules(schema: Node) -> list[crd.CelRule]:
-    return [*crd.RULES, *crd.transition_rules(schema)]
+    rules = [*crd.RULES, *crd.transition_rules(schema)]
+    return [crd.guarded(rule, crd.node_at(schema, rule.at)) for rule in rules]
+
+
+def test_the_api_server_writes_no_default_that_a_runtime_may_have(schema: Node) -> None:
+    """But for what scaling, suspending and selecting read, and in items of lists, which a job writes as a whole."""
+    spec = schema["properties"]["spec"]
+    written = {path for path, node in nodes(spec) if "default" in node and "properties" not in node}
+    assert {path for path in written if "[]" not in path} == {"suspend", "managedBy", "rollout.replicas"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("self.everySteps == 1", "!(has(self.everySteps)) || (self.everySteps == 1)"),
+        ("!has(self.everySteps) || self.everySteps > 1", "!has(self.everySteps) || self.everySteps > 1"),
+        ("has(self.everySteps)", "!(has(self.everySteps)) || (has(self.everySteps))"),
+    ],
+)
+def test_a_rule_speaks_of_what_the_object_has(schema: Node, text: str, expected: str) -> None:
+    rule = crd.CelRule(at="spec.checkpoint", rule=text, message="-")
+    assert crd.guarded(rule, crd.node_at(schema, rule.at)).rule == expected
 
 
 def test_rules_blame_fields_that_exist(schema: Node) -> None:

@@ -98,7 +98,7 @@ class FakeApi:
                 "name": kind.plural,
                 "singularName": kind.kind.lower(),
                 "kind": kind.kind,
-                "namespaced": kind not in (_NAMESPACE, _CRD),
+                "namespaced": kind not in (_NAMESPACE, _CRD, kinds.CLUSTER_RUNTIME),
                 "verbs": ["get", "list", "watch", "create", "patch", "delete"],
             }
             for kind in SERVED

@@ -51,7 +51,6 @@ class Shape:
         own["failurePolicy.stall.timeoutSeconds"] = _DAY_S
         if self.minimal:
             own |= {"security.tls": "off", "security.networkPolicy": False}
-            own |= {f"{role}.pod.serviceAccountName": "default" for role in enums.Role}
         return manifests.job(name, {**own, **(changes or {})})
 
 

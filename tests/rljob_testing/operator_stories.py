@@ -11,6 +11,7 @@ from rljob_api.conditions import ConditionType as Type
 from rljob_operator.kube import kinds
 from rljob_operator.pki.manager import SECRET
 from rljob_operator.reconcile import status
+from rljob_testing import runtime_makers
 from rljob_testing.operator_stage import Stage, writes
 
 Story = Callable[[Stage], Awaitable[None]]
@@ -211,6 +212,61 @@ async def certificates_are_there_before_the_pods_that_mount_them(stage: Stage) -
     assert written[:pods].count("secrets") == 5, "nothing that makes pods is made before them"
 
 
+async def a_job_waits_for_its_runtime_and_keeps_what_it_was_begun_with(stage: Stage) -> None:
+    """A runtime that is edited or deleted disturbs no run; an edit holds once the job was suspended."""
+    reference = {"kind": "RLJobRuntime", "name": "platform"}
+    await stage.create(storage={}, runtimeRef=reference)
+    await stage.until("run", "Accepted", is_="False")
+    assert await stage.condition("run", "Accepted") == ("False", "ReferenceNotFound")
+
+    await _apply_runtime(stage, scheduler="first")
+    await stage.runs()
+    assert await stage.condition("run", "Accepted") == ("True", "Accepted")
+    assert await _runtime_in_use(stage) == (1, 1)
+    assert await _scheduler(stage) == "first"
+
+    await _apply_runtime(stage, scheduler="second")
+
+    async def is_noticed() -> bool:
+        return await _runtime_in_use(stage) == (1, 2)
+
+    await stage.sees(is_noticed)
+    assert await _scheduler(stage) == "first"
+    await stops_and_goes_on(stage)
+    assert await _runtime_in_use(stage) == (2, 2)
+    assert await _scheduler(stage) == "second"
+
+    await stage.delete("RLJobRuntime", "platform")
+
+    async def is_gone() -> bool:
+        return await _runtime_in_use(stage) == (2, None)
+
+    await stage.sees(is_gone)
+    assert await stage.condition("run", "Running") == ("True", "Running")
+
+
+async def _apply_runtime(stage: Stage, *, scheduler: str) -> None:
+    patch = {"spec": {"schedulerName": scheduler}}
+    document = runtime_makers.document(
+        kind="RLJobRuntime", defaults={"storage": {"type": "Ephemeral"}}, trainer=patch, rollout=patch
+    )
+    document["metadata"] = {"name": "platform", "namespace": stage.namespace}
+    await stage.client.apply(kinds.RUNTIME, stage.namespace, document)
+
+
+async def _runtime_in_use(stage: Stage) -> tuple[int | None, int | None]:
+    job = await stage.job("run")
+    used = (job or {}).get("status", {}).get("runtime") or {}
+    return used.get("generation"), used.get("currentGeneration")
+
+
+async def _scheduler(stage: Stage) -> str:
+    """Return the scheduler of the rollouts' pods."""
+    deployment = await stage.get("Deployment", "run-rollout")
+    assert deployment is not None
+    return str(deployment["spec"]["template"]["spec"]["schedulerName"])
+
+
 STORIES: tuple[Story, ...] = (
     job_runs_finishes_and_frees_its_pods,
     suspended_job_has_no_pod_and_goes_on_as_the_next_attempt,
@@ -222,4 +278,5 @@ STORIES: tuple[Story, ...] = (
     certificates_are_there_before_the_pods_that_mount_them,
     job_that_is_deleted_takes_everything_with_it,
     job_at_rest_causes_no_write,
+    a_job_waits_for_its_runtime_and_keeps_what_it_was_begun_with,
 )

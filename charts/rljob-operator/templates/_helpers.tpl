@@ -88,6 +88,7 @@ true
 {{- end -}}
 {{- $jobs := dict
   "device" .Values.jobs.device
+  "defaultRuntime" .Values.jobs.defaultRuntime
   "images" $images
   "pullPolicy" .Values.jobs.pullPolicy
   "imagePullSecrets" .Values.global.imagePullSecrets

@@ -37,6 +37,8 @@ class Kind:
 
 
 RLJOB = Kind(enums.KIND, enums.API_GROUP, enums.API_VERSION, "rljobs")
+RUNTIME = Kind("RLJobRuntime", enums.API_GROUP, enums.API_VERSION, "rljobruntimes")
+CLUSTER_RUNTIME = Kind("ClusterRLJobRuntime", enums.API_GROUP, enums.API_VERSION, "clusterrljobruntimes")
 POD = Kind("Pod", "", "v1", "pods")
 CLAIM = Kind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims")
 EVENT = Kind("Event", "events.k8s.io", "v1", "events")
@@ -60,10 +62,12 @@ SCALED_OBJECT = Kind("ScaledObject", "keda.sh", "v1alpha1", "scaledobjects")
 POD_MONITOR = Kind("PodMonitor", "monitoring.coreos.com", "v1", "podmonitors")
 OPTIONAL = (SCALED_OBJECT, POD_MONITOR)
 WATCHED = (RLJOB, POD, *WORKLOADS)
+# Watched too; they belong to no job.
+RUNTIMES = (RUNTIME, CLUSTER_RUNTIME)
 CHILDREN = (*WORKLOADS, *QUIET)
 # Values of the label `kind` of metrics about the cache.
 CACHED_KINDS = ("rljob", "pod", "child")
-BY_NAME: Mapping[str, Kind] = {kind.kind: kind for kind in (RLJOB, POD, EVENT, *CHILDREN, *OPTIONAL)}
+BY_NAME: Mapping[str, Kind] = {kind.kind: kind for kind in (RLJOB, *RUNTIMES, POD, EVENT, *CHILDREN, *OPTIONAL)}
 
 
 def cached_as(kind: Kind) -> str:
@@ -73,4 +77,4 @@ def cached_as(kind: Kind) -> str:
 
 def selector_of(kind: Kind) -> str:
     """Return the label selector by which objects of a kind are listed and watched; empty for all."""
-    return {RLJOB: "", POD: OF_JOBS}.get(kind, MANAGED)
+    return {RLJOB: "", RUNTIME: "", CLUSTER_RUNTIME: "", POD: OF_JOBS}.get(kind, MANAGED)

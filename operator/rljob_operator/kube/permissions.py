@@ -43,6 +43,10 @@ class Rule:
 RULES: Sequence[Rule] = (
     Rule(group="rljob.dev", resources=("rljobs",), verbs=(*READ, "delete")),
     Rule(group="rljob.dev", resources=("rljobs/status",), verbs=("patch",)),
+    Rule(group="rljob.dev", resources=("rljobruntimes",), verbs=("list", "watch")),
+    Rule(group="rljob.dev", resources=("rljobruntimes/status",), verbs=("patch",)),
+    Rule(group="rljob.dev", resources=("clusterrljobruntimes",), verbs=("list", "watch"), scope="cluster"),
+    Rule(group="rljob.dev", resources=("clusterrljobruntimes/status",), verbs=("patch",), scope="cluster"),
     # What owner references that block deletion need where the API server enforces it.
     Rule(group="rljob.dev", resources=("rljobs/finalizers",), verbs=("update",)),
     Rule(group="", resources=("pods",), verbs=(*READ, "patch", "delete")),

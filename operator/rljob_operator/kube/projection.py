@@ -157,13 +157,15 @@ def project_pod(raw: Mapping[str, Any]) -> PodView | None:
     labels = metadata.get("labels") or {}
     if labels.get(ROLE_LABEL) not in set(enums.Role) or not labels.get(UID_LABEL) or not controller_of(metadata):
         return None
-    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    ends = [
-        state for container in containers if (state := (container.get("state") or {}).get("terminated")) is not None
-    ]
+    init, ours = status.get("initContainerStatuses") or (), status.get("containerStatuses") or ()
+    containers = [*init, *ours]
+    # A runtime's sidecar is killed when its role ends: it counts where it keeps the pod from running, and no further.
+    own = [*(each for each in init if each.get("name") == container.PREFLIGHT), *ours]
+    counted = own if any((each.get("state") or {}).get("terminated") for each in ours) else containers
+    ends = [state for each in counted if (state := (each.get("state") or {}).get("terminated")) is not None]
     # The first container that failed speaks for the pod; without one, the last that ended.
     end = next((state for state in ends if state.get("exitCode")), ends[-1] if ends else None)
-    waits = [state for container in containers if (state := (container.get("state") or {}).get("waiting"))]
+    waits = [state for each in containers if (state := (each.get("state") or {}).get("waiting"))]
     unplaced = _unplaced(status)
     conditions = frozenset((container["type"], container["status"]) for container in status.get("conditions") or ())
     cost = (metadata.get("annotations") or {}).get(DELETION_COST)
@@ -182,9 +184,9 @@ def project_pod(raw: Mapping[str, Any]) -> PodView | None:
         conditions=conditions,
         created_at=clock.to_seconds(metadata.get("creationTimestamp")) or 0.0,
         finished_at=clock.to_seconds((end or {}).get("finishedAt")) or 0.0,
-        restarts=sum(int(container.get("restartCount", 0)) for container in containers),
-        last_exit_code=_last_exit_code(containers),
-        last_container_reason=_last_reason(containers),
+        restarts=sum(int(each.get("restartCount", 0)) for each in own),
+        last_exit_code=_last_exit_code(own),
+        last_container_reason=_last_reason(own),
         disruption=_disruption(status),
         disrupted_at=_since(status, "DisruptionTarget"),
         deleted_at=clock.to_seconds(metadata.get("deletionTimestamp")) or 0.0,

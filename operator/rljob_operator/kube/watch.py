@@ -51,7 +51,9 @@ class Work(Protocol):
         """Begin nothing any more, and end what runs."""
 
 
-def registry(work: Work, *, login: Callable[..., kopf.ConnectionInfo | None]) -> kopf.OperatorRegistry:
+def registry(
+    work: Work, *, login: Callable[..., kopf.ConnectionInfo | None], namespaced: bool = False
+) -> kopf.OperatorRegistry:
     """Return the handlers: log in, start before the first watch, one per watched kind, finish at the end."""
     handlers = kopf.OperatorRegistry()
 
@@ -66,7 +68,7 @@ def registry(work: Work, *, login: Callable[..., kopf.ConnectionInfo | None]) ->
     kopf.on.login(registry=handlers, id="login")(login)
     kopf.on.startup(registry=handlers, id="start")(started)
     kopf.on.cleanup(registry=handlers, id="finish")(ended)
-    for kind in kinds.WATCHED:
+    for kind in (*kinds.WATCHED, *(kind for kind in kinds.RUNTIMES if kind is kinds.RUNTIME or not namespaced)):
         kopf.on.event(kind.group, kind.version, kind.plural, registry=handlers, id="seen")(event_handler(kind, work))
     return handlers
 
@@ -74,7 +76,7 @@ def registry(work: Work, *, login: Callable[..., kopf.ConnectionInfo | None]) ->
 async def serve(work: Work, *, connection: ApiConnection, namespaces: Sequence[str]) -> None:
     """Run Kopf until a signal comes or the work has stopped; no namespaces: the whole cluster."""
     await kopf.operator(
-        registry=registry(work, login=login(connection)),
+        registry=registry(work, login=login(connection), namespaced=bool(namespaces)),
         settings=settings(namespaced=bool(namespaces)),
         clusterwide=not namespaces,
         namespaces=namespaces,

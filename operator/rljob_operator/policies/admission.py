@@ -20,19 +20,15 @@ def problems(spec: JobSpec, settings: JobSettings, served: Set[str] = frozenset(
     yield from _devices(spec, settings)
     if spec.observability.pod_monitor and MONITORING not in served:
         yield f"spec.observability.podMonitor = true, but {MONITORING} is not served here: leave it out"
-    yield from _templates(spec)
     yield from rules.cluster_problems(spec)
 
 
 def _runtime_classes(spec: JobSpec, settings: JobSettings) -> Iterator[str]:
-    requested, of_pod = runtime_class(spec.verifier.isolation), spec.verifier.pod.runtime_class_name
+    requested = runtime_class(spec.verifier.isolation)
     if requested and requested not in settings.runtime_classes:
         allowed = ", ".join(f"{RUNTIME_CLASS}{name}" for name in settings.runtime_classes) or "none"
         value = spec.verifier.isolation
         yield f"spec.verifier.isolation = {value!r} is not allowed in this cluster (allowed: {allowed})"
-    elif of_pod is not None and of_pod not in settings.runtime_classes:
-        allowed = ", ".join(settings.runtime_classes) or "none"
-        yield f"spec.verifier.pod.runtimeClassName = {of_pod!r} is not allowed in this cluster (allowed: {allowed})"
 
 
 def _devices(spec: JobSpec, settings: JobSettings) -> Iterator[str]:
@@ -73,15 +69,3 @@ def _certificates(spec: JobSpec, settings: JobSettings) -> Iterator[str]:
         yield 'spec.security.tls = "off" is not allowed in this cluster: use "operator"'
     elif mode not in settings.tls_modes:
         yield 'spec.security.tls = "operator" is not allowed in this cluster: use "off"'
-
-
-def _templates(spec: JobSpec) -> Iterator[str]:
-    pods = {
-        enums.Role.COORDINATOR: spec.coordinator.pod,
-        enums.Role.ROLLOUT: spec.rollout.pod,
-        enums.Role.TRAINER: spec.trainer.pod,
-    }
-    for role, pod in pods.items():
-        if pod.pod_template_ref is not None:
-            path = f"spec.{role}.pod"
-            yield f"not supported yet: {path}.podTemplateRef = {pod.pod_template_ref!r} (what works today: {path})"

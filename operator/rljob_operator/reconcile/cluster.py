@@ -15,7 +15,7 @@ from rljob_api import errors
 from rljob_api.conditions import ConditionType
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus
-from rljob_api.validation import messages
+from rljob_api.validation import messages, runtimes
 from rljob_operator.kube import kinds, projection
 from rljob_operator.kube.cache import Cache, key_of
 from rljob_operator.kube.client import ApiError, Client, Object
@@ -34,6 +34,7 @@ from rljob_operator.model import (
     Ref,
     Refusal,
     Report,
+    RuntimeUse,
     Scale,
     Shortage,
     Written,
@@ -58,6 +59,15 @@ OnApplied = Callable[[str, str], None]
 
 async def _ignore(observed: Observed, status: JobStatus) -> None:
     pass
+
+
+# Returns a job, as the API server has it, with its runtime's values in its spec.
+UseRuntime = Callable[[dict[str, Any], Mapping[Ref, Child]], tuple[dict[str, Any], RuntimeUse]]
+
+
+def without_runtime(document: dict[str, Any], children: Mapping[Ref, Child]) -> tuple[dict[str, Any], RuntimeUse]:  # noqa: ARG001  # the shape of UseRuntime
+    """For jobs that have none."""
+    return document, RuntimeUse()
 
 
 def _ignore_applied(key: str, kind: str) -> None:
@@ -89,10 +99,12 @@ class LiveCluster:
         self, *, client: Client, cache: Cache, lister: Lister, coordinators: Coordinators,
         clock: Callable[[], float], on_status: OnStatus = _ignore, on_applied: OnApplied = _ignore_applied,
         certify: Callable[[RLJob], Awaitable[None]] = nothing_to_certify,
+        use_runtime: UseRuntime = without_runtime,
     ) -> None:  # fmt: skip
         """on_status: called after a status was written; on_applied: after a child was. certify: makes the certificates
-        of a job be there, before anything makes its pods.
+        of a job be there, before anything makes its pods. use_runtime: puts the values of its runtime into a job.
         """
+        self._use_runtime = use_runtime
         self._client, self._cache, self._lister = client, cache, lister
         self._on_status, self._on_applied = on_status, on_applied
         self._coordinators, self._clock, self._certify = coordinators, clock, certify
@@ -108,14 +120,16 @@ class LiveCluster:
         view = self._cache.job(key)
         if view is None:
             return None
-        try:
-            job = _job(view.load())
-        except pydantic.ValidationError as error:
-            await self._say_unreadable(view.load(), error)
-            return None
         children, pods = self._cache.children(key, view.uid), self._cache.pods(key, view.uid)
+        document, runtime = self._use_runtime(json.loads(view.load()), children)
+        try:
+            job = _job(json.dumps(document))
+        except pydantic.ValidationError as error:
+            await self._say_unreadable(document, runtime, error)
+            return None
         return Observed(
             job=job,
+            runtime=runtime,
             version=view.version,
             deleting=view.deleting,
             children=children,
@@ -152,9 +166,16 @@ class LiveCluster:
         else:
             self._refusals.pop(observed.job.metadata.uid, None)
 
-    async def _say_unreadable(self, body: bytes, error: pydantic.ValidationError) -> None:
-        raw = json.loads(body)
-        problems = messages.explain_errors(error, document=raw, model=RLJob)
+    def job(self, key: str) -> RLJob | None:
+        """Return a job with its runtime's values; None for one that is gone. Raises ValidationError."""
+        view = self._cache.job(key)
+        if view is None:
+            return None
+        document, _ = self._use_runtime(json.loads(view.load()), self._cache.children(key, view.uid))
+        return _job(json.dumps(document))
+
+    async def _say_unreadable(self, raw: dict[str, Any], runtime: RuntimeUse, error: pydantic.ValidationError) -> None:
+        problems = runtimes.attributed(messages.explain_errors(error, document=raw, model=RLJob), runtime.origins)
         status = conditions.unreadable_status(raw, problems, now=self._clock())
         if status is not None:
             await self._send_status(raw["metadata"], status)
@@ -346,7 +367,7 @@ def _with(manifest: Mapping[str, Any], **preconditions: str) -> Mapping[str, Any
     return {**manifest, "metadata": {**manifest["metadata"], **named}} if named else manifest
 
 
-def _job(body: bytes) -> RLJob:
+def _job(body: str) -> RLJob:
     """Return a job with our conditions in our order: others' are theirs. Raises ValidationError."""
     job = RLJob.model_validate_json(body)
     if job.status is None:

@@ -1,12 +1,24 @@
 """What a job should have: its manifest, resolved for a cluster, as children. Pure; `resources` builds the objects."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from rljob_api import cluster_placement, enums, errors, process_config, resolve
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest import base
 from rljob_api.manifest.job import RLJob
-from rljob_operator.model import TRAINER_JOB, DesiredObjects, Manifest, Observed, Plan, Ref, StatusWrite, ref_of
+from rljob_api.validation import runtimes
+from rljob_operator.model import (
+    TRAINER_JOB,
+    DesiredObjects,
+    Manifest,
+    Observed,
+    Plan,
+    Ref,
+    RuntimeUse,
+    StatusWrite,
+    ref_of,
+)
 from rljob_operator.policies import admission, drift, pinning
 from rljob_operator.reconcile import conditions
 from rljob_operator.resources import autoscaling, children
@@ -25,9 +37,10 @@ def desired_objects(observed: Observed, settings: JobSettings, served: Set[str] 
     images = _images(observed, settings)
     # Where state is cannot be guessed: a run from before this had to be said stays as it is, and a pod made of the spec
     # would begin anew.
+    problems = [*_of_the_runtime(observed), *admission.problems(observed.job.spec, settings, served)]
     if observed.job.spec.storage.type is None:
-        return DesiredObjects(problems=tuple(admission.problems(observed.job.spec, settings, served)))
-    problems = [*admission.problems(observed.job.spec, settings, served), *_without_image(images)]
+        return _refused(observed, problems)
+    problems += _without_image(images)
     try:
         placement = cluster_placement.cluster_placement(
             observed.job,
@@ -41,11 +54,12 @@ def desired_objects(observed: Observed, settings: JobSettings, served: Set[str] 
         # A run that continues needs its next attempt, also after an edit that cannot be taken over.
         pinned = None if _is_suspended(observed) else pinning.resolved(observed)
         if pinned is None:
-            return DesiredObjects(problems=tuple(problems))
+            return _refused(observed, problems)
         configs = pinned
     if len(images) < len(enums.Role):
-        return DesiredObjects(problems=tuple(problems))
-    inputs = Inputs(job=observed.job, configs=configs, images=images, settings=settings)
+        return _refused(observed, problems)
+    runtime = observed.runtime.runtime
+    inputs = Inputs(job=observed.job, configs=configs, images=images, settings=settings, runtime=runtime)
 
     def workloads(attempt: int) -> Sequence[Manifest]:
         replicas = autoscaling.effective_replicas(observed.job.spec)
@@ -53,7 +67,22 @@ def desired_objects(observed: Observed, settings: JobSettings, served: Set[str] 
         return [drift.signed(_pinned(observed, each)) for each in objects if _is_due(observed, each)]
 
     first = (drift.signed(_pinned(observed, each)) for each in children.foundation(inputs, served=served))
-    return DesiredObjects(first=tuple(first), workloads=workloads, problems=tuple(problems))
+    return dataclasses.replace(_refused(observed, problems), first=tuple(first), workloads=workloads)
+
+
+def _of_the_runtime(observed: Observed) -> list[str]:
+    """Return what the job, or its pods, set against its runtime, and what is wrong with that."""
+    runtime = observed.runtime.runtime
+    clashes = () if runtime is None else runtimes.template_problems(observed.job, runtime)
+    return [*observed.runtime.problems, *clashes]
+
+
+def _refused(observed: Observed, problems: Sequence[str]) -> DesiredObjects:
+    """Return no children for a job with problems, and the reason; one whose runtime is missing lacks that first."""
+    use = observed.runtime
+    if use.runtime is None and use.problems:
+        return DesiredObjects(problems=use.problems, reason=use.reason)
+    return DesiredObjects(problems=tuple(runtimes.attributed(problems, use.origins)))
 
 
 def _as_begun(observed: Observed, settings: JobSettings) -> JobSettings:
@@ -115,8 +144,8 @@ def _pinned(observed: Observed, manifest: Manifest) -> Manifest:
     return pinning.template(begun.get(ref), manifest) if ref.kind in _TEMPLATED else manifest
 
 
-# Generation, statuses of the conditions, attempt, and the version of each child.
-Signature = tuple[int, tuple[tuple[str, str], ...], int | None, tuple[tuple[Ref, str, int], ...]]
+# Generation, statuses of the conditions, attempt, the version of each child, and what is known of the runtime.
+Signature = tuple[int, tuple[tuple[str, str], ...], int | None, tuple[tuple[Ref, str, int], ...], tuple[object, ...]]
 
 
 def signature(observed: Observed) -> Signature:
@@ -126,7 +155,12 @@ def signature(observed: Observed) -> Signature:
         tuple((condition.type, condition.status) for condition in observed.status.conditions),
         observed.status.attempt,
         tuple((ref, child.uid, child.version) for ref, child in sorted(observed.children.items())),
+        (_identity(observed.runtime), observed.runtime.problems),
     )
+
+
+def _identity(use: RuntimeUse) -> tuple[str, int] | None:
+    return None if use.runtime is None else (use.runtime.metadata.uid, use.runtime.metadata.generation)
 
 
 def has_trainer_job(observed: Observed) -> bool:

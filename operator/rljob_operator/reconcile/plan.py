@@ -70,7 +70,7 @@ def plan(observed: Observed, desired: DesiredObjects, *, now: float) -> Plan:
 def _rejected(desired: DesiredObjects) -> conditions.RunOutcome:
     """Return the course of a job that may not begin; an empty one if it may."""
     if desired.problems:
-        return conditions.RunOutcome(rejected="InvalidSpec", rejected_message="; ".join(desired.problems))
+        return conditions.RunOutcome(rejected=desired.reason, rejected_message="; ".join(desired.problems))
     return conditions.RunOutcome()
 
 
@@ -320,7 +320,8 @@ def _shown(observed: Observed, status: JobStatus, *, now: float) -> JobStatus:
         }
     )
     images = tuple(ImageStatus(name=str(role), image=image) for role, image in sorted(observed.images.items()))
-    changes = {"roles": tuple(rows), "rollout": shown, "images": images, "stalled": None}
+    changes: dict[str, object] = {"roles": tuple(rows), "rollout": shown, "images": images, "stalled": None}
+    changes["runtime"] = reporting.runtime(observed.runtime)
     verdict = conditions.isolation_verdict(observed)
     if verdict is not None:
         changes["isolation"] = tuple(LayerStatus(name=name, state=state) for name, state in verdict.layers.items())

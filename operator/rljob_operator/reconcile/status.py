@@ -14,13 +14,14 @@ from rljob_api.manifest.status import (
     JobStatus,
     PaceStatus,
     RewardStatus,
+    RuntimeUseStatus,
     ScalingHistoryStatus,
     ScalingStatus,
     TrajectoriesStatus,
     VersionStatus,
 )
 from rljob_operator import clock
-from rljob_operator.model import Report
+from rljob_operator.model import Report, RuntimeUse
 from rljob_operator.policies import attempts
 
 _DIGITS = 4
@@ -163,6 +164,15 @@ def _evaluations(run: types.RunStatus) -> tuple[EvaluationStatus, ...]:
     return tuple(
         EvaluationStatus(suite=name[:63], accuracy=decimal(result.accuracy), step=result.step) for name, result in rows
     )
+
+
+def runtime(use: RuntimeUse) -> RuntimeUseStatus | None:
+    """Return the runtime that a job is resolved with; None for one without."""
+    if use.runtime is None:
+        return None
+    metadata, current = use.runtime.metadata, use.current_generation
+    counts = {"generation": metadata.generation} | ({} if current is None else {"currentGeneration": current})
+    return RuntimeUseStatus.model_validate({"kind": use.runtime.kind, "name": metadata.name, **counts})
 
 
 # Statuses by type: "True", "False" or "Unknown"; an optional condition may be absent.

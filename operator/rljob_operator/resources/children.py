@@ -3,22 +3,22 @@
 from collections.abc import Set
 
 from rljob_api import enums
-from rljob_operator.resources import autoscaling, config, network, services, storage
+from rljob_operator.resources import autoscaling, config, network, overlay, services, storage
 from rljob_operator.resources import workloads as coordinator
 from rljob_operator.resources import workloads as deployments
 from rljob_operator.resources import workloads as disruption
 from rljob_operator.resources import workloads as trainer
-from rljob_operator.resources.inputs import Inputs, Manifest, pod_of
+from rljob_operator.resources.inputs import Inputs, Manifest
 
 
 def foundation(inputs: Inputs, *, served: Set[str] = frozenset()) -> list[Manifest]:
     """Return policies, accounts, config, Services, claims and the PodMonitor. An account that the
-    user names is not made, nor is a claim.
+    runtime names is not made, nor is a claim that the user names.
 
     `served`: API groups that may be used.
     """
     policies = [network.network_policy(inputs, role) for role in enums.Role]
-    created_accounts = [role for role in enums.Role if pod_of(inputs, role).service_account_name is None]
+    created_accounts = [role for role in enums.Role if not overlay.service_account(inputs.template(role))]
     return [
         *(policies if inputs.job.spec.security.network_policy else []),
         *(services.service_account(inputs, role) for role in created_accounts),

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from rljob_api import enums
 from rljob_api.manifest import base
 from rljob_api.manifest.job import LIVE
-from rljob_operator.model import IMAGES_KEY, TRAINER_TEMPLATE_KEY
+from rljob_operator.model import IMAGES_KEY, RUNTIME_KEY, TRAINER_TEMPLATE_KEY
 from rljob_operator.resources.inputs import Inputs, Manifest, first_config, job_labels, metadata
 
 
 def config_map(inputs: Inputs, *, trainer_template: object) -> Manifest:
-    """Return `<job>-config`: `<role>.json` per role (replicas share one), `images.json`, and the pod template of the
-    trainer's attempts.
+    """Return `<job>-config`: `<role>.json` per role (replicas share one), `images.json`, the pod template of the
+    trainer's attempts and, with a runtime, that.
     """
     name = f"{inputs.job.metadata.name}-config"
     data = {f"{role}.json": first_config(inputs, role).model_dump_json(indent=1) for role in enums.Role}
@@ -27,8 +27,22 @@ def config_map(inputs: Inputs, *, trainer_template: object) -> Manifest:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(inputs, name, job_labels(inputs.job)),
-        "data": {**data, IMAGES_KEY: json.dumps(images), TRAINER_TEMPLATE_KEY: json.dumps(trainer_template)},
+        "data": {
+            **data,
+            IMAGES_KEY: json.dumps(images),
+            TRAINER_TEMPLATE_KEY: json.dumps(trainer_template),
+            **_runtime(inputs),
+        },
     }
+
+
+def _runtime(inputs: Inputs) -> dict[str, str]:
+    """Return the runtime that the configs were resolved with: its object may be edited or deleted while a run is under
+    way.
+    """
+    if inputs.runtime is None:
+        return {}
+    return {RUNTIME_KEY: inputs.runtime.model_dump_json(by_alias=True, exclude={"status"})}
 
 
 # Nothing of a pod depends on these.
@@ -45,7 +59,7 @@ def template_hash(inputs: Inputs, role: enums.Role) -> str:
     parts = {
         "spec": {key: value for key, value in spec.items() if value != {}},
         "image": inputs.images[role],
-        "template": inputs.templates.get(role),
+        "template": inputs.template(role) or None,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:_LENGTH]
 

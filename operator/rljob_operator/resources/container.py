@@ -21,15 +21,6 @@ def merge_by_key(items: Iterable[Item], *, key: str) -> list[dict[str, object]]:
     return list(merged.values())
 
 
-def distinct(items: Iterable[Item]) -> list[dict[str, object]]:
-    """Return items that have no key of their own, without repetitions."""
-    unique: list[dict[str, object]] = []
-    for item in items:
-        if dict(item) not in unique:
-            unique.append(dict(item))
-    return unique
-
-
 PERIOD_S = 5
 # As long as startupDeadlineSeconds may be. How long a start may take is the operator's to judge, and may be changed
 # while pods start, which a pod's probe may not.
@@ -92,7 +83,7 @@ def container(inputs: Inputs, role: enums.Role, role_spec: RoleContainerSpec) ->
     result: Manifest = {
         "name": NAME,
         "image": inputs.images[role],
-        "imagePullPolicy": pod.image_pull_policy or inputs.settings.pull_policy,
+        "imagePullPolicy": inputs.settings.pull_policy,
         "command": [*pod.command_prefix, f"rljob-{role}"],
         "args": ["--config", path],
         "env": merge_by_key([*_defaults(config), *user["env"], _pod_name(), *role_spec.env], key="name"),
@@ -200,7 +191,7 @@ def preflight(inputs: Inputs) -> Manifest:
     return {
         "name": PREFLIGHT,
         "image": inputs.images[_VERIFIER],
-        "imagePullPolicy": pod_of(inputs, _VERIFIER).image_pull_policy or settings.pull_policy,
+        "imagePullPolicy": settings.pull_policy,
         "command": ["python", "-m", "rljob_workers.verifier.preflight"],
         "args": arguments,
         "env": [{"name": "HOME", "value": storage.SCRATCH_DIR}, {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}],

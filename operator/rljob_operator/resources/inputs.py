@@ -2,10 +2,12 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 from rljob_api import devices, enums, process_config
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.pod import PodSpec
+from rljob_api.manifest.runtime import JobRuntime
 from rljob_api.resolve import ResolvedJob
 from rljob_operator.settings import JobSettings
 
@@ -15,16 +17,18 @@ MANAGED_BY = "rljob-operator"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """A job, its resolved configs, the pinned image of each role and the operator's settings.
-
-    `templates` holds, for each role with a podTemplateRef, the `template` of that core/v1 PodTemplate.
-    """
+    """A job, its resolved configs, the pinned image of each role, the operator's settings, and the job's runtime."""
 
     job: RLJob
     configs: ResolvedJob
     images: Mapping[enums.Role, str]
     settings: JobSettings = dataclasses.field(default_factory=JobSettings)
-    templates: Mapping[enums.Role, Mapping[str, object]] = dataclasses.field(default_factory=dict)
+    runtime: JobRuntime | None = None
+
+    def template(self, role: enums.Role) -> Mapping[str, Any]:
+        """Return what the runtime lays over a role's pods, empty for nothing."""
+        template = None if self.runtime is None else getattr(self.runtime.spec.template, str(role))
+        return template or {}
 
 
 def child_name(inputs: Inputs, role: enums.Role, attempt: int | None = None) -> str:

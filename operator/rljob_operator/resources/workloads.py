@@ -10,7 +10,7 @@ import copy
 from rljob_api import cluster_placement, devices, enums
 from rljob_operator.model import ATTEMPT_LABEL
 from rljob_operator.resources import container, pod, storage
-from rljob_operator.resources.inputs import Inputs, Manifest, child_name, device_of, labels, metadata, pod_of, selector
+from rljob_operator.resources.inputs import Inputs, Manifest, child_name, device_of, labels, metadata, selector
 
 _COORDINATOR = enums.Role.COORDINATOR
 COORDINATOR_STOP_S = 30
@@ -85,7 +85,7 @@ def model_volumes(inputs: Inputs, role: enums.Role) -> tuple[Manifest, ...]:
     """
     claim, processes = _model_claim(inputs), devices.num_gpus(inputs.job.spec, role)
     most = processes if device_of(inputs) == "cuda" else 1
-    shm = pod_of(inputs, role).shm_size or f"{SHM_GIB_PER_GPU * most}Gi"
+    shm = f"{SHM_GIB_PER_GPU * most}Gi"
     volumes: tuple[Manifest, ...] = (
         {"name": "rljob-cache", "emptyDir": {"sizeLimit": CACHE_SIZE}},
         {"name": "rljob-shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}},

@@ -40,6 +40,7 @@ from rljob_api.manifest.rollout import (
     SamplingSpec,
     WorkflowSpec,
 )
+from rljob_api.manifest.runtime import RuntimeRefSpec
 from rljob_api.manifest.status import JobStatus
 from rljob_api.manifest.storage import StorageSpec
 from rljob_api.manifest.trainer import CheckpointSpec, TrainerSpec, WeightSyncSpec
@@ -90,6 +91,11 @@ class JobSpec(Section):
     managed_by: Annotated[str, Field(min_length=1, max_length=63)] = Field(
         default=OUR_OPERATOR,
         description="Controller that acts on the job; immutable. Any other value: ours leaves it alone.",
+    )
+    runtime_ref: RuntimeRefSpec | None = Field(
+        default=None,
+        description="The platform's runtime: values that the job leaves out, values that it may not change, and pod"
+        " templates. Unset: the installation's default one, if it has one.",
     )
     max_steps: int = Field(ge=1, le=INT32, description="Trainer steps, that is optimizer publishes.")
     seed: int = Field(default=0, ge=0, le=INT32, description="Seed of prompt order, sampling and dropout.")

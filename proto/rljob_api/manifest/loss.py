@@ -87,11 +87,6 @@ class CorrectionSpec(Section):
             rule="self.mode != 'none' || (!has(self.low) && !has(self.high))",
             message="mode none has no bounds: leave low and high out",
         ),
-        CelRule(
-            field="mode",
-            rule="self.mode != 'mask' || has(self.low) || has(self.high)",
-            message="mode mask needs low or high",
-        ),
     )
     def mode_reads_what_is_written(self) -> Iterator[Problem]:
         if self.mode == "truncate" and self.metric != "ratio":

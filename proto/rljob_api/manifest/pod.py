@@ -1,4 +1,6 @@
-"""`pod` of each role: a curated part of core/v1 PodSpec, small enough to be inlined four times in the CRD."""
+"""`pod` of each role: what differs from job to job. All else of a pod is the template of a runtime
+(`manifest.runtime`).
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
@@ -108,16 +110,6 @@ class TolerationSpec(Section):
     )
 
 
-class SpreadSpec(Section):
-    """How pods spread over the cluster; the role's own pods are counted."""
-
-    topology_key: LabelKey = Field(description="Node label that names the domain.")
-    max_skew: int = Field(default=1, ge=1, le=1000, description="Largest difference between domains, in pods.")
-    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] = Field(
-        default="ScheduleAnyway", description="What happens if the skew cannot be kept."
-    )
-
-
 class EmptyDirSpec(Section):
     """A directory that lives as long as the pod."""
 
@@ -163,12 +155,6 @@ class VolumeMountSpec(Section):
     read_only: bool = Field(default=False, description="Mount it read-only.")
 
 
-class PullSecretSpec(Section):
-    """Credentials for an image registry."""
-
-    name: KeyName = Field(description="Name of the Secret.")
-
-
 class ResourceClaimSpec(Section):
     """Devices by dynamic resource allocation (resource.k8s.io): exactly one source."""
 
@@ -186,16 +172,10 @@ class ResourceClaimSpec(Section):
 
 
 class PodSpec(Section):
-    """The curated part of a pod. For everything else: podTemplateRef."""
+    """What differs from job to job. For everything else: the pod templates of a runtime."""
 
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
         default=None, description="Container image. Default: the operator's setting for the role."
-    )
-    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
-        default=None, description="When the image is pulled. Default: the operator's setting."
-    )
-    image_pull_secrets: tuple[PullSecretSpec, ...] = Field(
-        default=(), max_length=8, json_schema_extra=NAMED, description="Registry credentials."
     )
     command_prefix: tuple[Text, ...] = Field(
         default=(), max_length=16, description="Put before the role's command, such as a profiler."
@@ -228,32 +208,13 @@ class PodSpec(Section):
         json_schema_extra=FREE,
         description="As core/v1 Affinity; checked by the API server when the pod is made.",
     )
-    topology_spread_constraints: tuple[SpreadSpec, ...] = Field(
-        default=(), max_length=8, description="How the role's pods spread over the cluster."
-    )
     priority_class_name: KeyName | None = Field(default=None, description="PriorityClass of the pods.")
-    runtime_class_name: KeyName | None = Field(default=None, description="RuntimeClass of the pods.")
-    service_account_name: KeyName | None = Field(
-        default=None, description="ServiceAccount. Default: one without rights."
-    )
     volumes: tuple[VolumeSpec, ...] = Field(default=(), max_length=16, json_schema_extra=NAMED, description="Volumes.")
     volume_mounts: tuple[VolumeMountSpec, ...] = Field(
         default=(),
         max_length=16,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["mountPath"]},
         description="Where volumes appear.",
-    )
-    labels: dict[LabelKey, Label] = Field(default={}, max_length=32, description="Labels of the pods; ours win.")
-    annotations: dict[LabelKey, Annotated[str, Field(max_length=4096)]] = Field(
-        default={}, max_length=32, description="Annotations of the pods; ours win."
-    )
-    shm_size: Quantity | None = Field(
-        default=None,
-        description="Size of /dev/shm in bytes, counted in the memory limit. Unset: 1Gi, for rollouts and trainer 1Gi"
-        " for each of their GPUs.",
-    )
-    pod_template_ref: Name | None = Field(
-        default=None, description="Name of a core/v1 PodTemplate in the same namespace that everything else comes from."
     )
 
     @property
@@ -288,13 +249,6 @@ class PodSpec(Section):
             name = next(iter(partitions))
             because = "a process sees one MIG partition alone: ask for one, or for whole GPUs"
             yield f"resources.limits.{name}", self.gpus[name], because
-
-    @rule()
-    def labels_are_free(self) -> Iterator[Problem]:
-        """Users do not set labels that we or Kubernetes decide by."""
-        for kind, keys in (("labels", self.labels), ("annotations", self.annotations)):
-            for key in (key for key in keys if key.startswith(RESERVED_PREFIXES)):
-                yield kind, key, f"the prefix {key.split('/')[0]}/ is reserved: use another prefix"
 
 
 def gpu_problems(pod: PodSpec, *, needed: int, because: str) -> Iterator[Problem]:

@@ -176,6 +176,17 @@ class LineageStatus(Observed):
     step: Step | None = Field(default=None, description="Step of the checkpoint.")
 
 
+class RuntimeUseStatus(Observed):
+    """The runtime that a segment of the run was begun with; an edit of it holds from the next one on."""
+
+    kind: Word = Field(description="ClusterRLJobRuntime or RLJobRuntime.")
+    name: Word = Field(description="Name.")
+    generation: Count = Field(description="Generation in use.")
+    current_generation: Count | None = Field(
+        default=None, description="Generation of the object as it is now; unset where it is gone."
+    )
+
+
 class StalledStatus(Observed):
     """Which process blocks the run."""
 
@@ -216,6 +227,7 @@ class JobStatus(Observed):
     images: tuple[ImageStatus, ...] = Field(
         default=(), max_length=8, json_schema_extra=NAMED, description="Pinned images."
     )
+    runtime: RuntimeUseStatus | None = Field(default=None, description="The runtime in use.")
     config_generation: Count | None = Field(
         default=None, description="Config generation that the coordinator acknowledged."
     )

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rljob_api.manifest.base import FORBIDDEN, REQUIRED, CelRule, Name, Problem, Quantity, Section, no_effect, rule
+from rljob_api.manifest.base import FORBIDDEN, CelRule, Name, Problem, Quantity, Section, no_effect, rule
 
 StorageType = Literal["Persistent", "Ephemeral"]
 AccessMode = Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]
@@ -81,14 +81,7 @@ class CheckpointStorageSpec(ClaimSpec):
         " 1 or weightSync.transport is file, else ReadWriteOnce, with which one trainer pod alone mounts it.",
     )
 
-    @rule(
-        CelRule(
-            field="size",
-            reason=REQUIRED,
-            rule="has(self.claimName) || has(self.size)",
-            message="name an existing claim (claimName), or give the size of a new one (size)",
-        ),
-    )
+    @rule()
     def claim_is_named_or_sized(self) -> Iterator[Problem]:
         """How large checkpoints are depends on the model: there is no size that is right for all."""
         if self.claim_name is None and self.size is None:
@@ -114,12 +107,6 @@ class StorageSpec(Section):
     )
 
     @rule(
-        CelRule(
-            field="checkpoints",
-            reason=REQUIRED,
-            rule="!has(self.type) || self.type != 'Persistent' || has(self.checkpoints)",
-            message="type Persistent needs a place for checkpoints: set checkpoints.claimName or checkpoints.size",
-        ),
         CelRule(
             field="type",
             rule="(has(self.type) && self.type == 'Persistent') || (!has(self.state) && !has(self.checkpoints))",

@@ -157,23 +157,9 @@ class VerifierSpec(ExecutionSettings):
     )
     pod: PodSpec = Field(default=PodSpec(), description="Pod settings.")
 
-    @rule(
-        CelRule(
-            field="pod.runtimeClassName",
-            rule="!self.isolation.startsWith('runtimeClass:') || !has(self.pod) || !has(self.pod.runtimeClassName)"
-            " || self.isolation == 'runtimeClass:' + self.pod.runtimeClassName",
-            message="pod.runtimeClassName must be the one of isolation: leave it out",
-        ),
-    )
-    def one_runtime_class(self) -> Iterator[Problem]:
-        required, written = runtime_class(self.isolation), self.pod.runtime_class_name
-        if required and written is not None and written != required:
-            because = f"verifier.isolation is {RUNTIME_CLASS}{required}: leave it out"
-            yield "pod.runtimeClassName", written, because
-
     @rule()
     def pods_are_confined(self) -> Iterator[Problem]:
-        """A verifier runs what a model wrote: it gets no accelerator, no Secret and no pod template of a user's."""
+        """A verifier runs what a model wrote: it gets no accelerator and no Secret."""
         pod = self.pod
         for kind, quantities in (("requests", pod.resources.requests), ("limits", pod.resources.limits)):
             for key in [key for key in quantities if key not in POD_RESOURCES]:
@@ -191,5 +177,3 @@ class VerifierSpec(ExecutionSettings):
         for claim in pod.resource_claims:
             because = f"verifiers get {', '.join(POD_RESOURCES)} and no device: leave it out"
             yield "pod.resourceClaims", claim.name, because
-        if pod.pod_template_ref is not None:
-            yield "pod.podTemplateRef", pod.pod_template_ref, "a template could loosen what confines graded code"

@@ -1,7 +1,7 @@
 """Every value of a job in force and where it came from, as `rljob plan` prints it."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -19,20 +19,25 @@ _DEFAULT_IN_WORDS = "Default: "
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One value in force: its path, the value as text, and `written`, `default`, or what it was derived from."""
+    """A value in force: its path, the value as text, and `written`, `default`, the runtime, or what it derives from."""
 
     path: str
     value: str
     why: str
 
 
-def explain(job: RLJob, resolved: ResolvedJob) -> list[Row]:
-    """Return the rows in the manifest's order; fields that are unset, or that nothing reads, are left out."""
+def explain(job: RLJob, resolved: ResolvedJob, *, origins: Mapping[str, str] | None = None) -> list[Row]:
+    """Return the rows in the manifest's order; fields that are unset, or that nothing reads, are left out.
+
+    origins: where values of a runtime came from, by path below spec.
+    """
+    of_runtime = origins or {}
     machine = {path: (value, why) for path, value, why in _of_the_machine(job, resolved.verifiers[0])}
     rows: list[Row] = []
     for path, value, why in _leaves(job.spec, "spec", unused=frozenset(), why=""):
         shown, origin = machine.get(path, (value, why)) if value is None else (value, why)
         if shown is not None:
+            origin = of_runtime.get(path.removeprefix("spec."), origin)
             rows.append(Row(path=path, value=messages.show(shown), why=origin))
     return rows
 

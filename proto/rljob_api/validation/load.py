@@ -5,6 +5,7 @@ PyYAML differs from kubectl in two ways that matter here: `1e-5` is a number (no
 
 import json
 import re
+from collections.abc import Sequence, Set
 
 import yaml
 from pydantic import JsonValue, ValidationError
@@ -62,8 +63,11 @@ def load_manifest(text: str) -> RLJob:
         raise errors.ManifestError(*messages.explain_errors(error, document=document, model=RLJob)) from error
 
 
-def load_document(text: str) -> JsonValue:
-    """Return the one YAML document of a text, nulls pruned. Raises ManifestError for none, several, or no mapping."""
+def load_document(text: str, *, keep_nulls_below: Sequence[str] = ()) -> JsonValue:
+    """Return the one YAML document of a text, nulls pruned but below the keys of `keep_nulls_below` and of free form.
+
+    Raises ManifestError for none, several, or no mapping.
+    """
     if len(text) > MAX_TEXT_LENGTH:
         raise errors.ManifestError(f"the manifest has {len(text)} characters, but may have at most {MAX_TEXT_LENGTH}")
     try:
@@ -71,10 +75,10 @@ def load_document(text: str) -> JsonValue:
     except yaml.YAMLError as error:
         raise errors.ManifestError(f"the manifest is not YAML: {_where(error)}") from error
     if len(documents) != 1:
-        raise errors.ManifestError(f"the manifest holds {len(documents)} documents, but must hold exactly one RLJob")
+        raise errors.ManifestError(f"the manifest holds {len(documents)} documents, but must hold exactly one object")
     if not isinstance(documents[0], dict):
         raise errors.ManifestError("the manifest is not a mapping; it must begin with apiVersion: rljob.dev/v1alpha1")
-    return _without_nulls(documents[0])
+    return _without_nulls(documents[0], FREE_FORM_KEYS | set(keep_nulls_below))
 
 
 def to_json(document: JsonValue) -> str:
@@ -85,15 +89,13 @@ def to_json(document: JsonValue) -> str:
         raise errors.ManifestError(f"the manifest holds a value that JSON cannot express: {error}") from error
 
 
-def _without_nulls(value: JsonValue) -> JsonValue:
+def _without_nulls(value: JsonValue, free: Set[str]) -> JsonValue:
     if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
+        return [_without_nulls(item, free) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        str(key): item if key in FREE_FORM_KEYS else _without_nulls(item)
-        for key, item in value.items()
-        if item is not None
+        str(key): item if key in free else _without_nulls(item, free) for key, item in value.items() if item is not None
     }
 
 

@@ -20,10 +20,18 @@ Location = Sequence[str | int]
 ENVIRONMENT = "env"
 
 
-def explain_errors(error: ValidationError, *, document: JsonValue, model: type[BaseModel]) -> list[str]:
-    """Return one sentence per error of pydantic, in the order of the manifest's fields, without repetitions."""
+def explain_errors(
+    error: ValidationError, *, document: JsonValue, model: type[BaseModel], is_part: bool = False
+) -> list[str]:
+    """Return one sentence per error of pydantic, in the order of the manifest's fields, without repetitions.
+
+    is_part: the document is a part of one, and lacks nothing but in items of its lists.
+    """
     sentences: dict[str, None] = {}
     for detail in error.errors(include_url=False):
+        in_list = any(isinstance(key, int) for key in detail["loc"])
+        if is_part and detail["type"] == "missing" and not in_list:
+            continue
         if detail["type"] != "default_factory_not_called" and not _follows_from_another(detail, document):
             sentences.setdefault(_sentence(detail, document=document, model=model))
     return list(sentences)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from generators import CHART
 
-from rljob_api.validation import crd
+from rljob_api.validation import crd, definitions
 from rljob_operator.kube import permissions
 from rljob_testing.charts import CI_VALUES, Helm
 from rljob_testing.cluster.light import LightCluster
@@ -78,7 +78,9 @@ def test_notes_tell_of_a_definition_that_is_another_versions(chart_cluster: Ligh
         flags = (f"--namespace={NAMESPACE}", f"--kubeconfig={chart_cluster.kubeconfig}", "--dry-run=server")
         return helm.run("install", "noted", str(CHART), "--set", "crds.enabled=false", *flags, timeout_s=120.0)
 
-    definition = chart_cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(crd.SOURCE))
+    definition = chart_cluster.kubectl(
+        "apply", "--server-side", "--force-conflicts", "-f", str(definitions.source("rljobs"))
+    )
     assert definition.returncode == 0, definition.stderr
     assert "another version's" not in notes()
     other = f"{crd.SCHEMA_HASH}=0000000000000000"

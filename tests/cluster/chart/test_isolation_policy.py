@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rljob_api.validation import crd
+from rljob_api.validation import definitions
 from rljob_testing.charts import Helm
 from rljob_testing.cluster import manifests
 from rljob_testing.cluster.light import LightCluster
@@ -227,7 +227,7 @@ def _owner(kind: str, uid: str = "1-2-3") -> dict[str, object]:
 
 def _stored_job(cluster: LightCluster) -> str:
     """Create the job that the objects here name as their owner, and return its uid."""
-    assert cluster.kubectl("apply", "--server-side", "-f", str(crd.SOURCE)).returncode == 0
+    assert cluster.kubectl("apply", "--server-side", "-f", str(definitions.ROOT / "crds")).returncode == 0
     manifests.establish(cluster)
     job = json.dumps(manifests.job("run", {"suspend": True}))
     created = cluster.kubectl("create", "-n", NAMESPACE, "-f", "-", "-o", "json", stdin=job)

@@ -8,7 +8,7 @@ import pytest
 from generators import CHART
 
 from rljob_api import enums
-from rljob_api.validation import crd
+from rljob_api.validation import definitions
 from rljob_operator.__main__ import arguments
 from rljob_operator.kube import permissions
 from rljob_operator.settings import DEFAULT_DNS, DEFAULT_EGRESS, Settings
@@ -87,15 +87,18 @@ def test_what_nothing_serves_is_refused(helm: Helm, values: dict[str, Any], name
 
 
 def test_the_definition_is_the_generated_one_with_labels_and_the_keep_policy(helm: Helm) -> None:
-    made = only(helm.template(), "CustomResourceDefinition")
-    own = crd.crd()["metadata"]["annotations"]
-    assert made["metadata"]["annotations"] == {**own, "helm.sh/resource-policy": "keep"}
-    assert made["metadata"]["labels"]["app.kubernetes.io/name"] == "rljob-operator"
-    plain = {"name": made["metadata"]["name"], "annotations": own}
-    assert {**made, "metadata": plain} == crd.crd()
+    rendered = [each for each in helm.template() if each["kind"] == "CustomResourceDefinition"]
+    generated = definitions.definitions()
+    assert [each["metadata"]["name"].partition(".")[0] for each in rendered] == list(generated)
+    for made, definition in zip(rendered, generated.values(), strict=True):
+        own = definition["metadata"]["annotations"]
+        assert made["metadata"]["annotations"] == {**own, "helm.sh/resource-policy": "keep"}
+        assert made["metadata"]["labels"]["app.kubernetes.io/name"] == "rljob-operator"
+        assert {**made, "metadata": {"name": made["metadata"]["name"], "annotations": own}} == definition
     kinds = [each["kind"] for each in helm.template({"crds": {"enabled": False}})]
     assert "CustomResourceDefinition" not in kinds
-    assert only(helm.template({"crds": {"keep": False}}), "CustomResourceDefinition")["metadata"]["annotations"] == own
+    loose = [each for each in helm.template({"crds": {"keep": False}}) if each["kind"] == "CustomResourceDefinition"]
+    assert "helm.sh/resource-policy" not in loose[0]["metadata"]["annotations"]
 
 
 def test_rights_are_those_of_the_table_and_no_others(helm: Helm) -> None:

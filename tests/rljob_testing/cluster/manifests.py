@@ -13,6 +13,7 @@ from rljob_testing.cluster.light import LightCluster
 Object = dict[str, JsonValue]
 ABSENT = object()
 _ESTABLISHED_S = 120.0
+_DEFINITIONS = [f"crd/{plural}.rljob.dev" for plural in ("rljobs", "rljobruntimes", "clusterrljobruntimes")]
 
 _SPEC: Object = {
     "maxSteps": 4,
@@ -59,11 +60,11 @@ class Answer:
 
 
 def establish(cluster: LightCluster) -> None:
-    """Wait until the definition of jobs, which is applied, is served."""
+    """Wait until the definitions of jobs and runtimes, which are applied, are served."""
     end = time.monotonic() + _ESTABLISHED_S
     while True:
         # kubectl gives up at once on an object that has no conditions yet, as a new one has for a moment.
-        waited = cluster.kubectl("wait", "--for=condition=Established", "--timeout=10s", "crd/rljobs.rljob.dev")
+        waited = cluster.kubectl("wait", "--for=condition=Established", "--timeout=10s", *_DEFINITIONS)
         if waited.returncode == 0:
             return
         assert time.monotonic() < end, waited.stderr

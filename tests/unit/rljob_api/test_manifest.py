@@ -207,8 +207,8 @@ def test_what_an_api_server_adds_is_accepted(manifest_text: Text) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "the manifest holds 0 documents, but must hold exactly one RLJob"),
-        ("a: 1\n---\nb: 1\n", "the manifest holds 2 documents, but must hold exactly one RLJob"),
+        ("", "the manifest holds 0 documents, but must hold exactly one object"),
+        ("a: 1\n---\nb: 1\n", "the manifest holds 2 documents, but must hold exactly one object"),
         ("[1]", "the manifest is not a mapping; it must begin with apiVersion: rljob.dev/v1alpha1"),
         ("a: [", "the manifest is not YAML: line 1, column 5:"),
         ("a: 1\na: 2\n", "the manifest is not YAML: line 2, column 1: duplicate key 'a'"),

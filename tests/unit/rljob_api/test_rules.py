@@ -490,11 +490,6 @@ TABLE: dict[str, Row] = {
         "spec.verifier.isolation is 'none'",
         {"verifier.isolation": "none", "verifier.allowUnsafe": True},
     ),
-    "a RuntimeClass of the pods beside another of isolation": Row(
-        {"verifier.isolation": "runtimeClass:gvisor", "verifier.pod.runtimeClassName": "kata"},
-        "spec.verifier.pod.runtimeClassName is 'kata', but verifier.isolation is runtimeClass:gvisor",
-        {"verifier.isolation": "runtimeClass:gvisor", "verifier.pod.runtimeClassName": "gvisor"},
-    ),
     "fewest replicas above most": Row(
         {"rollout.autoscaling": {"minReplicas": 3, "maxReplicas": 2}},
         "spec.rollout.autoscaling.minReplicas is 3",
@@ -682,16 +677,6 @@ TABLE: dict[str, Row] = {
         {"verifier.pod.volumes": [{"name": "s", "secret": {"secretName": "prod-db"}}]},
         "spec.verifier.pod.volumes is 's'",
         {"verifier.pod.volumes": [{"name": "c", "configMap": {"name": "c"}}]},
-    ),
-    "pod template of a verifier": Row(
-        {"verifier.pod.podTemplateRef": "base"},
-        "spec.verifier.pod.podTemplateRef is 'base'",
-        {"rollout.pod.podTemplateRef": "base"},
-    ),
-    "reserved label": Row(
-        {"trainer.pod.labels": {"rljob.dev/role": "x"}},
-        "spec.trainer.pod.labels is 'rljob.dev/role'",
-        {"trainer.pod.labels": {"example.com/role": "x"}},
     ),
     "source without a share": Row(
         {"data.train.0.weight": "0"}, "spec.data.train[0].weight is '0'", {"data.train.0.weight": "0.5"}

@@ -37,6 +37,12 @@ ChangesOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="path=value", help="Override a field, for example spec.maxSteps=5. May be repeated."),
 ]
+RuntimeOption = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--runtime", metavar="FILE", help="Manifest of the job's runtime: its values count, its pod templates not."
+    ),
+]
 RunDirOption = Annotated[
     pathlib.Path | None, typer.Option("--run-dir", help="Run directory.", show_default="runs/<job name>")
 ]
@@ -104,6 +110,7 @@ def run(
     ] = False,
     seed: Annotated[int | None, typer.Option("--seed", help="Override spec.seed.", show_default=False)] = None,
     changes: ChangesOption = None,
+    runtime: RuntimeOption = None,
 ) -> None:
     """Run a job on this machine. Run the same command again to resume from the last checkpoint.
 
@@ -112,7 +119,9 @@ def run(
     from rljob_workers.cli import run as command
 
     overrides = [*(changes or []), *([] if seed is None else [f"spec.seed={seed}"])]
-    _exit_with(lambda: command.run(manifest, run_dir=run_dir, skip_check=skip_check, changes=overrides))
+    _exit_with(
+        lambda: command.run(manifest, run_dir=run_dir, skip_check=skip_check, changes=overrides, runtime=runtime)
+    )
 
 
 @app.command("eval")
@@ -161,6 +170,7 @@ def plan(
     manifest: ManifestArgument,
     output: OutputOption = choices.Output.TEXT,
     changes: ChangesOption = None,
+    runtime: RuntimeOption = None,
     for_cluster: Annotated[
         bool, typer.Option("--for-cluster", help="Also refuse what every cluster refuses and one machine does not.")
     ] = False,
@@ -168,12 +178,14 @@ def plan(
     """Validate a manifest and show every effective value with its origin, warnings and estimated memory.
 
     A manifest for `rljob run` needs no `storage` section: all is in the run directory. In a cluster it must say where
-    ledger, checkpoints and model go; `--for-cluster` refuses one that does not, as `kubectl apply` does.
+    ledger, checkpoints and model go, or its runtime does; `--for-cluster` refuses one that does not.
     """
     from rljob_workers.cli import run as command
 
     as_json = output is choices.Output.JSON
-    _exit_with(lambda: command.plan(manifest, as_json=as_json, changes=changes or (), for_cluster=for_cluster))
+    _exit_with(
+        lambda: command.plan(manifest, as_json=as_json, changes=changes or (), runtime=runtime, for_cluster=for_cluster)
+    )
 
 
 @app.command()
@@ -381,10 +393,10 @@ def report(
 
 @app.command()
 def crd() -> None:
-    """Print the CustomResourceDefinition of RLJob, for `kubectl apply -f -`."""
-    from rljob_api.validation import crd as definition
+    """Print the CustomResourceDefinitions of RLJob and its runtimes, for `kubectl apply -f -`."""
+    from rljob_api.validation import definitions
 
-    print(definition.text(), end="")
+    print(definitions.text(), end="")
 
 
 @app.command()

@@ -17,9 +17,19 @@ from rljob_workers.local.run import failure_policy, launch
 from rljob_workers.runtime import atomic
 
 
-def run(path: pathlib.Path, *, run_dir: pathlib.Path | None, skip_check: bool, changes: Sequence[str] = ()) -> int:
-    """Run the job of a manifest; return the exit code. Raises ManifestError, with nothing started, for bad input."""
-    manifest = prepare.read_manifest(path, changes)
+def run(
+    path: pathlib.Path,
+    *,
+    run_dir: pathlib.Path | None,
+    skip_check: bool,
+    changes: Sequence[str] = (),
+    runtime: pathlib.Path | None = None,
+) -> int:
+    """Run the job of a manifest; return the exit code. Raises ManifestError, with nothing started, for bad input.
+
+    runtime: a file with the manifest of the job's runtime.
+    """
+    manifest = prepare.read_manifest(path, changes, runtime=runtime)
     return session.run_job(
         manifest,
         path=run_dir or prepare.default_run_dir(manifest.job.metadata.name),
@@ -74,11 +84,18 @@ def report(job: str, *, run_dir: pathlib.Path | None, output: pathlib.Path | Non
 _NO_RUN = "plan"
 
 
-def plan(path: pathlib.Path, *, as_json: bool, changes: Sequence[str] = (), for_cluster: bool = False) -> int:
+def plan(
+    path: pathlib.Path,
+    *,
+    as_json: bool,
+    changes: Sequence[str] = (),
+    runtime: pathlib.Path | None = None,
+    for_cluster: bool = False,
+) -> int:
     """Print effective values, warnings and memory. Raises ManifestError with every problem of a manifest; for_cluster:
-    with those too that it has in a cluster alone.
+    with those too that it has in a cluster alone. runtime: a file with the manifest of the job's runtime.
     """
-    manifest = prepare.read_manifest(path, changes)
+    manifest = prepare.read_manifest(path, changes, runtime=runtime)
     if for_cluster and (refused := rules.cluster_problems(manifest.job.spec)):
         raise errors.ManifestError(*rules.problems(manifest.job.spec), *refused)
     # Values are shown, nothing is started: the run directory is only a placeholder.
@@ -86,7 +103,7 @@ def plan(path: pathlib.Path, *, as_json: bool, changes: Sequence[str] = (), for_
     resolved = prepare.resolve_here(manifest, run_dir=folder, uid=_NO_RUN)
     if problems := [*missing.entry_points(manifest.job.spec), *user_code.problems(manifest.job.spec, manifest.folder)]:
         raise errors.ManifestError(*problems)
-    rows = explain.explain(manifest.job, resolved)
+    rows = explain.explain(manifest.job, resolved, origins=manifest.origins)
     spec = manifest.job.spec
     warnings = [
         *resolve.warnings(manifest.job),

@@ -13,7 +13,7 @@ from rljob_api import enums, errors, process_config, resolve
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.verifier import runtime_class
 from rljob_api.resolve import ResolvedJob
-from rljob_api.validation import load
+from rljob_api.validation import load, runtimes
 from rljob_api.validation.load import load_manifest
 from rljob_workers.local.run import resources
 from rljob_workers.runtime import device
@@ -67,6 +67,8 @@ class Manifest:
     job: RLJob
     text: str
     path: pathlib.Path
+    # Where values of a runtime came from, by path below spec.
+    origins: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def folder(self) -> pathlib.Path:
@@ -78,15 +80,32 @@ class Manifest:
         return self.job.spec.model_dump(mode="json", by_alias=True)
 
 
-def read_manifest(path: pathlib.Path, changes: Sequence[str] = ()) -> Manifest:
-    """Return the manifest in `path` with `changes` (path=value) made. Raises ManifestError, a sentence per problem."""
+def read_manifest(path: pathlib.Path, changes: Sequence[str] = (), *, runtime: pathlib.Path | None = None) -> Manifest:
+    """Return the manifest in `path` with `changes` (path=value) made, and with the values of the runtime in a file.
+
+    Raises ManifestError, a sentence per problem.
+    """
+    changed = apply_overrides(_read(path), changes)
+    if runtime is None:
+        return Manifest(job=load_manifest(changed), text=changed, path=path)
+    of_platform = runtimes.load_runtime(_read(runtime))
+    document, merged = runtimes.with_runtime(load.load_document(changed), of_platform)
+    reference = merged.spec.pop("runtimeRef", None)
+    if isinstance(reference, dict) and reference.get("name") != of_platform.metadata.name:
+        because = f"{runtime} holds {of_platform.label}: give the manifest of the runtime that the job names"
+        raise errors.ManifestError(f"spec.runtimeRef.name is {reference.get('name')!r}, but {because}")
+    if merged.problems:
+        raise errors.ManifestError(*merged.problems)
+    whole = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return Manifest(job=load_manifest(whole), text=whole, path=path, origins=merged.origins)
+
+
+def _read(path: pathlib.Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise errors.ManifestError(f"cannot read the manifest {path}: {reason}") from error
-    changed = apply_overrides(text, changes)
-    return Manifest(job=load_manifest(changed), text=changed, path=path)
 
 
 def default_run_dir(name: str) -> pathlib.Path:
@@ -126,6 +145,12 @@ def gpus_here(configs: Mapping[str, process_config.ProcessConfig]) -> dict[str, 
 def resolve_here(manifest: Manifest, *, run_dir: pathlib.Path, uid: str, attempt: int = 1) -> ResolvedJob:
     """Return the configs of all processes on this machine, with ports that are free now. Raises ManifestError."""
     job, machine = manifest.job, sorted(os.sched_getaffinity(0))
+    reference = job.spec.runtime_ref
+    if reference is not None:
+        raise errors.ManifestError(
+            f"spec.runtimeRef is {reference.kind} {reference.name}, which is in a cluster: give its manifest with"
+            " --runtime FILE, or leave it out"
+        )
     processes = {
         enums.Role.COORDINATOR: 1,
         enums.Role.ROLLOUT: job.spec.rollout.replicas,

@@ -53,7 +53,9 @@ async def test_every_event_is_handed_on_and_nothing_is_returned(type_: str | Non
 
 def test_there_is_a_handler_for_each_watched_kind_and_none_that_changes_objects() -> None:
     made = watch.registry(Recorded(), login=login)
-    assert len(made._watching.get_all_handlers()) == len(kinds.WATCHED)
+    assert len(made._watching.get_all_handlers()) == len(kinds.WATCHED) + len(kinds.RUNTIMES)
+    of_namespaces = watch.registry(Recorded(), login=login, namespaced=True)
+    assert len(of_namespaces._watching.get_all_handlers()) == len(kinds.WATCHED) + 1, "no right to the cluster's"
     assert len(made._activities.get_all_handlers()) == 3, "log in, start, finish"
     for other in (made._changing, made._spawning, made._indexing, made._webhooks):
         assert not list(other.get_all_handlers())

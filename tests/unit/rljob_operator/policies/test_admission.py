@@ -32,18 +32,13 @@ def _spec(changes: dict[str, object]) -> JobSpec:
         ),
         ({"security.networkPolicy": False}, {"requireNetworkPolicy": True}, "spec.security.networkPolicy = false"),
         (
-            {"verifier.pod.runtimeClassName": "kata"},
-            {"runtimeClasses": ["gvisor"]},
-            "spec.verifier.pod.runtimeClassName = 'kata' is not allowed in this cluster (allowed: gvisor)",
-        ),
-        (
             {"verifier.isolation": "runtimeClass:kata"},
             {"runtimeClasses": ["gvisor", "runsc"]},
             "spec.verifier.isolation = 'runtimeClass:kata' is not allowed in this cluster"
             " (allowed: runtimeClass:gvisor, runtimeClass:runsc)",
         ),
         (
-            {"verifier.isolation": "runtimeClass:kata", "verifier.pod.runtimeClassName": "kata"},
+            {"verifier.isolation": "runtimeClass:kata"},
             {},
             "spec.verifier.isolation = 'runtimeClass:kata' is not allowed in this cluster (allowed: none)",
         ),
@@ -69,10 +64,8 @@ def _spec(changes: dict[str, object]) -> JobSpec:
             {"device": "cuda"},
             "spec.device = 'cpu', but the worker image of this installation is for CUDA: set spec.rollout.pod.image",
         ),
-        ({"rollout.pod.podTemplateRef": "base"}, {}, "not supported yet: spec.rollout.pod.podTemplateRef = 'base'"),
         ({"storage": {}}, {}, "spec.storage.type is null, but say where ledger, checkpoints and model go"),
         ({"weightSync.transport": "file"}, {}, "spec.weightSync.transport is 'file', but trainer, rollouts"),
-        ({"trainer.pod.podTemplateRef": "base"}, {}, "not supported yet: spec.trainer.pod.podTemplateRef"),
     ],
 )
 def test_what_an_installation_does_not_admit_is_said_with_the_remedy(
@@ -89,7 +82,6 @@ def test_what_an_installation_does_not_admit_is_said_with_the_remedy(
         ({"security.tls": "off"}, {}),
         ({}, {"requireTLS": True, "tlsModes": ["operator"], "requireNetworkPolicy": True}),
         ({"security.networkPolicy": False}, {}),
-        ({"verifier.pod.runtimeClassName": "gvisor"}, {"runtimeClasses": ["gvisor"]}),
         ({"verifier.isolation": "runtimeClass:gvisor"}, {"runtimeClasses": ["kata", "gvisor"]}),
         ({}, {"device": "cuda"}),
         ({"trainer.pod.resources.limits": {"nvidia.com/gpu": "1"}}, {"device": "cuda"}),

@@ -10,6 +10,7 @@ from rljob_api import cluster_placement, enums, resolve
 from rljob_operator.resources import children, config, network, services, workloads
 from rljob_operator.resources.inputs import Inputs, Manifest
 from rljob_operator.settings import JobSettings
+from rljob_testing import runtime_makers
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 C, R, V, T = enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.TRAINER
@@ -189,11 +190,10 @@ def test_pods_of_a_job_for_processors_ask_for_no_gpu(example: Example) -> None:
     assert _shared_memory(given, R) == "1Gi"
 
 
-def test_a_written_size_of_shared_memory_and_written_gpus_stay(example: Example) -> None:
-    pod = {"resources": {"limits": {"nvidia.com/gpu": "8", "rdma/hca": "1"}}, "shmSize": "64Gi"}
+def test_written_gpus_stay(example: Example) -> None:
+    pod = {"resources": {"limits": {"nvidia.com/gpu": "8", "rdma/hca": "1"}}}
     given = example.make(rollout={"engine": ENGINE, **MORE, "pod": pod})
     assert _container(given, R)["resources"]["limits"] == {"nvidia.com/gpu": "8", "rdma/hca": "1"}
-    assert _shared_memory(given, R) == "64Gi"
     # One role that asks for GPUs makes it a job for GPUs: the trainer's follow.
     assert _container(given, T)["resources"]["limits"] == {"nvidia.com/gpu": "1"}
 
@@ -274,38 +274,14 @@ def test_a_verifiers_requests_equal_its_limits(example: Example) -> None:
 def test_names_of_the_operator_win_over_those_of_the_manifest(example: Example) -> None:
     pod = {
         "env": [{"name": "RLJOB_POD", "value": "spoof"}, {"name": "HOME", "value": "/data"}],
-        "labels": {"team": "blue"},
         "commandPrefix": ["nsys", "profile"],
     }
-    below = {"metadata": {"labels": {"rljob.dev/role": "verifier"}}}
-    given = dataclasses.replace(example.make(coordinator={"pod": pod}), templates={C: below})
-    labels = _template(given, C)["metadata"]["labels"]
-    assert (labels["team"], labels["rljob.dev/role"]) == ("blue", "coordinator")
+    given = example.make(coordinator={"pod": pod})
     assert _env(given, C)["RLJOB_POD"] == {"fieldRef": {"fieldPath": "metadata.name"}}
     assert _env(given, C)["HOME"] == "/data"
     assert _container(given, C)["command"] == ["nsys", "profile", "rljob-coordinator"]
     names_of_env = [item["name"] for item in _container(given, C)["env"]]
     assert len(names_of_env) == len(set(names_of_env))
-
-
-def test_a_referenced_template_keeps_what_we_do_not_set_and_never_loosens_what_we_do(example: Example) -> None:
-    below = {
-        "spec": {
-            "hostNetwork": False,
-            "enableServiceLinks": True,
-            "dnsPolicy": "Default",
-            "containers": [
-                {"name": "rljob", "securityContext": {"privileged": True}, "env": [{"name": "A", "value": "1"}]},
-                {"name": "sidecar", "image": "example/sidecar:1"},
-            ],
-        }
-    }
-    given = dataclasses.replace(example.make(), templates={C: below})
-    pod = _template(given, C)["spec"]
-    assert (pod["dnsPolicy"], pod["enableServiceLinks"]) == ("Default", False)
-    assert [box["name"] for box in pod["containers"]] == ["rljob", "sidecar"]
-    assert "privileged" not in pod["containers"][0]["securityContext"]
-    assert pod["containers"][0]["env"][0] == {"name": "A", "value": "1"}
 
 
 def _claims(given: Inputs, role: enums.Role) -> dict[str, str]:
@@ -502,8 +478,9 @@ def test_the_chart_s_own_test_looks_at_a_coordinator_s_metrics(example: Example)
     assert ["namespaceSelector" in peer for peer in rule["from"]] == [True, False], "there, or beside the job"
 
 
-def test_an_account_that_the_manifest_names_is_not_made(example: Example) -> None:
-    given = example.make(coordinator={"pod": {"serviceAccountName": "mine"}})
+def test_an_account_that_the_runtime_names_is_not_made(example: Example) -> None:
+    runtime = runtime_makers.runtime(coordinator={"spec": {"serviceAccountName": "mine"}})
+    given = dataclasses.replace(example.make(), runtime=runtime)
     accounts = [child for child in children.foundation(given) if child["kind"] == "ServiceAccount"]
     assert len(accounts) == 3
     assert _template(given, C)["spec"]["serviceAccountName"] == "mine"
@@ -520,9 +497,10 @@ def test_a_verifier_is_gone_after_ten_seconds(example: Example) -> None:
     assert _container(given, V)["lifecycle"]["preStop"]["exec"]["command"][-2:] == ["--seconds", "8"]
 
 
-def test_images_are_pulled_with_the_installations_secrets_and_the_manifests(example: Example) -> None:
-    given = example.make(coordinator={"pod": {"imagePullSecrets": [{"name": "mine"}, {"name": "mirror"}]}})
-    given = dataclasses.replace(given, settings=JobSettings(image_pull_secrets=("mirror",)))
+def test_images_are_pulled_with_the_installations_secrets_and_the_runtimes(example: Example) -> None:
+    secrets = {"spec": {"imagePullSecrets": [{"name": "mine"}, {"name": "mirror"}]}}
+    settings = JobSettings(image_pull_secrets=("mirror",))
+    given = dataclasses.replace(example.make(), settings=settings, runtime=runtime_makers.runtime(coordinator=secrets))
     assert _template(given, C)["spec"]["imagePullSecrets"] == [{"name": "mirror"}, {"name": "mine"}]
 
 

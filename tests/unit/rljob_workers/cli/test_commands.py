@@ -244,10 +244,11 @@ def test_report_writes_the_page_where_it_is_told(here: pathlib.Path) -> None:
     assert "rljob report: small" in (here / "page.html").read_text()
 
 
-def test_crd_prints_the_definition() -> None:
+def test_crd_prints_the_definitions() -> None:
     result = rljob("crd")
     assert result.exit_code == 0
-    assert yaml.safe_load(result.stdout)["metadata"]["name"] == "rljobs.rljob.dev"
+    names = [document["metadata"]["name"] for document in yaml.safe_load_all(result.stdout)]
+    assert names == ["rljobs.rljob.dev", "rljobruntimes.rljob.dev", "clusterrljobruntimes.rljob.dev"]
 
 
 def test_report_as_json_says_where_the_page_is_and_the_figures(here: pathlib.Path) -> None:

@@ -1,0 +1,139 @@
+"""What is known of RLJobRuntimes and ClusterRLJobRuntimes, and whether each is accepted: the status that says so."""
+
+import dataclasses
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pydantic
+
+from rljob_api import enums
+from rljob_api.manifest.runtime import JobRuntime
+from rljob_api.validation import messages, runtimes
+from rljob_operator import clock
+from rljob_operator.kube import kinds, projection
+from rljob_operator.kube.client import ApiError, Client, Object
+from rljob_operator.kube.kinds import Kind
+from rljob_operator.policies.runtimes import Found
+
+logger = logging.getLogger(__name__)
+_MOST_MESSAGE = 1024
+_WITHDRAWN = frozenset({403, 404})
+
+Key = tuple[str, str, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Entry:
+    uid: str
+    version: int
+    state: Found
+    conditions: Sequence[Mapping[str, Any]]
+
+
+class Runtimes:
+    """Runtimes by kind, namespace and name: memory only, a start lists them again."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Key, _Entry] = {}
+
+    def put(self, raw: Mapping[str, Any]) -> bool:
+        """Keep a runtime; return whether jobs may read something else in it than before."""
+        key, version = _key(raw), projection.version_of(raw)
+        entry = self._entries.get(key)
+        metadata = raw["metadata"]
+        is_same = entry is not None and entry.uid == metadata["uid"]
+        if entry is not None and is_same and version <= entry.version:
+            return False
+        generation = int(metadata.get("generation", 1))
+        changed = entry is None or not is_same or entry.state.generation != generation
+        state = _checked(raw, generation) if entry is None or changed else entry.state
+        self._entries[key] = _Entry(metadata["uid"], version, state, (raw.get("status") or {}).get("conditions") or ())
+        return changed
+
+    def remove(self, raw: Mapping[str, Any]) -> bool:
+        """Forget a runtime that was deleted; return whether it was kept."""
+        entry = self._entries.get(_key(raw))
+        if entry is None or entry.uid != raw["metadata"]["uid"]:
+            return False
+        del self._entries[_key(raw)]
+        return True
+
+    def find(self, kind: str, namespace: str, name: str) -> Found | None:
+        """Return a runtime as it is now; None if there is none."""
+        entry = self._entries.get((kind, namespace, name))
+        return None if entry is None else entry.state
+
+    async def fill(self, client: Client, namespaces: Sequence[str | None]) -> None:
+        """List all. What may not be listed, or is not served, is left out. Raises ApiError where the server fails."""
+        for kind, namespace in listed(namespaces):
+            try:
+                async for page in client.pages(kind, namespace):
+                    for raw in page:
+                        self.put(raw)
+            except ApiError as error:
+                if error.status not in _WITHDRAWN:
+                    raise
+                logger.warning("could not list %s: %s", kind.plural, error)
+
+    async def report(self, client: Client, *, now: float) -> None:
+        """Write the status of each runtime that does not say yet what was found of it. Raises ApiError."""
+        for key, entry in list(self._entries.items()):
+            condition = _condition(entry, now=now)
+            if condition is None:
+                continue
+            kind_name, namespace, name = key
+            kind = kinds.BY_NAME[kind_name]
+            identity: Object = {"name": name, "uid": entry.uid, **({"namespace": namespace} if namespace else {})}
+            status = {"observedGeneration": entry.state.generation, "conditions": [condition]}
+            body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": identity, "status": status}
+            try:
+                self.put(await client.apply_status(kind, namespace, body))
+            except ApiError as error:
+                # Deleted or made again meanwhile: the watch says so.
+                if error.status not in (404, 409):
+                    raise
+
+
+def listed(namespaces: Sequence[str | None]) -> Iterator[tuple[Kind, str | None]]:
+    """Yield what to list: an operator of single namespaces has no right to what is of the whole cluster."""
+    if None in namespaces:
+        yield kinds.CLUSTER_RUNTIME, None
+    yield from ((kinds.RUNTIME, namespace) for namespace in namespaces)
+
+
+def _key(raw: Mapping[str, Any]) -> Key:
+    return raw["kind"], str(raw["metadata"].get("namespace") or ""), raw["metadata"]["name"]
+
+
+def _checked(raw: Mapping[str, Any], generation: int) -> Found:
+    document = {key: raw.get(key) for key in ("kind", "metadata", "spec")}
+    document["apiVersion"] = f"{enums.API_GROUP}/{enums.API_VERSION}"
+    try:
+        runtime = JobRuntime.model_validate_json(json.dumps(document))
+    except pydantic.ValidationError as error:
+        wrong = messages.explain_errors(error, document=document, model=JobRuntime)
+        return Found(runtime=None, generation=generation, problems=tuple(wrong))
+    return Found(runtime=runtime, generation=generation, problems=tuple(runtimes.problems(runtime)))
+
+
+def _condition(entry: _Entry, *, now: float) -> Object | None:
+    """Return Accepted as it should be; None where the object has it."""
+    problems = entry.state.problems
+    message = "; ".join(problems)
+    message = message if len(message) <= _MOST_MESSAGE else message[: _MOST_MESSAGE - 2] + " …"
+    status, reason = ("False", "InvalidSpec") if problems else ("True", "Accepted")
+    before = next((each for each in entry.conditions if each.get("type") == "Accepted"), {})
+    says = tuple(before.get(key) for key in ("status", "reason", "message", "observedGeneration"))
+    if says == (status, reason, message, entry.state.generation):
+        return None
+    since = before.get("lastTransitionTime") if before.get("status") == status else None
+    return {
+        "type": "Accepted",
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "observedGeneration": entry.state.generation,
+        "lastTransitionTime": since or clock.to_timestamp(now),
+    }
