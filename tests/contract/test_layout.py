@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 HEAVY = ("torch", "vllm", "deepspeed", "transformers", "numpy")
 
 
-@pytest.mark.parametrize("root", ["operator", "workers", "proto"])
+@pytest.mark.parametrize("root", ["operator", "workers", "proto", "sdk"])
 def test_import_root_holds_no_python_file_of_its_own(root: str) -> None:
     loose = sorted(path.name for path in (ROOT / root).glob("*.py"))
     assert not loose, f"move {loose} into a package: a loose file in {root}/ shadows other modules"
@@ -79,7 +79,7 @@ def test_metric_is_declared_once() -> None:
     assert len(declared) == len(set(declared))
 
 
-LOCKS = ("cpu", "cuda", "slim", "worker-cpu", "worker-cuda")
+LOCKS = ("cpu", "cuda", "slim", "cli", "worker-cpu", "worker-cuda")
 # What vLLM's wheel for CUDA needs in another version than its wheel for CPUs, which the tests run with.
 CUDA_OWN = {"apache-tvm-ffi", "cuda-bindings"}
 
@@ -102,7 +102,9 @@ def test_lock_names_no_index_host(name: str) -> None:
         assert "--hash=sha256:" in entry, f"{entry.split()[0]} has no hash"
 
 
-@pytest.mark.parametrize(("name", "tested"), [("slim", "cpu"), ("worker-cpu", "cpu"), ("worker-cuda", "cuda")])
+@pytest.mark.parametrize(
+    ("name", "tested"), [("slim", "cpu"), ("cli", "cpu"), ("worker-cpu", "cpu"), ("worker-cuda", "cuda")]
+)
 def test_image_has_the_versions_that_the_tests_ran_with(name: str, tested: str) -> None:
     packed = _versions(name).items()
     assert packed

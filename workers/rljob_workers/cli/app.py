@@ -2,7 +2,7 @@
 
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from json import dumps as json_text  # options are named json
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -10,7 +10,7 @@ import typer
 
 import rljob_api
 from rljob_api import enums, errors
-from rljob_workers.cli import choices
+from rljob_workers.cli import choices, extras
 
 if TYPE_CHECKING:
     from rljob_workers.cli import kubectl
@@ -95,6 +95,14 @@ def _exit_with(command: Callable[[], int]) -> NoReturn:
     raise typer.Exit(code)
 
 
+def _require(command: str, modules: Mapping[str, str]) -> None:
+    """End with a sentence where the command's extras are not installed; called before anything of them is imported."""
+    try:
+        extras.require(command, modules)
+    except errors.ManifestError as error:
+        raise typer.Exit(_print_errors(error.problems, enums.ExitCode.BAD_INPUT)) from error
+
+
 def _print_errors(problems: Sequence[str], code: enums.ExitCode) -> int:
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
@@ -116,6 +124,7 @@ def run(
 
     Ctrl-C saves a checkpoint and stops; a second Ctrl-C stops at once.
     """
+    _require("run", extras.RUN)
     from rljob_workers.cli import run as command
 
     overrides = [*(changes or []), *([] if seed is None else [f"spec.seed={seed}"])]
@@ -154,6 +163,7 @@ def evaluate(
     Prints accuracy, score and lengths by suite and their average, and writes every response. Exit code 0: all suites
     have a result; 1: some items could not be graded, or a process failed; 2: bad input, nothing was started.
     """
+    _require("eval", extras.RUN)
     from rljob_workers.cli import run as command
     from rljob_workers.local import evaluate as evaluation
 
@@ -180,11 +190,36 @@ def plan(
     A manifest for `rljob run` needs no `storage` section: all is in the run directory. In a cluster it must say where
     ledger, checkpoints and model go, or its runtime does; `--for-cluster` refuses one that does not.
     """
-    from rljob_workers.cli import run as command
+    from rljob_workers.cli import plan as command
 
     as_json = output is choices.Output.JSON
     _exit_with(
         lambda: command.plan(manifest, as_json=as_json, changes=changes or (), runtime=runtime, for_cluster=for_cluster)
+    )
+
+
+@app.command()
+def submit(
+    manifest: ManifestArgument,
+    changes: ChangesOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only ask the API server whether it would take the job.")
+    ] = False,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Namespace of the job.", show_default="that of the context")
+    ] = "",
+    context: Annotated[
+        str, typer.Option("--context", help="kubectl context to use.", show_default="the current one")
+    ] = "",
+) -> None:
+    """Check a manifest as a cluster would and create its RLJob there, or change the one that there is."""
+    from rljob_workers.cli import kubectl
+    from rljob_workers.cli import submit as command
+
+    _exit_with(
+        lambda: command.submit(
+            kubectl.Kubectl(namespace=namespace, context=context), manifest, changes=changes or (), dry_run=dry_run
+        )
     )
 
 
@@ -386,6 +421,7 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="Print the path and the run's summary as JSON.")] = False,
 ) -> None:
     """Write a report of a run, finished or not: one self-contained HTML page with its curves."""
+    _require("report", extras.REPORT)
     from rljob_workers.cli import run as command
 
     _exit_with(lambda: command.report(job, run_dir=run_dir, output=output, as_json=json))

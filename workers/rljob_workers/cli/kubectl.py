@@ -37,18 +37,29 @@ class Kubectl:
 
     def get(self, *words: str) -> Object:
         """Return what `kubectl get ... -o json` answers. Raises ClusterError with kubectl's own words."""
-        command = [*self._command, "get", *words, "--output=json", f"--request-timeout={_REQUEST_S}s"]
+        text = self._run("get", *words, "--output=json", f"--request-timeout={_REQUEST_S}s")
         try:
-            done = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_S, stdin=subprocess.DEVNULL)
-        except subprocess.TimeoutExpired:
-            raise errors.ClusterError(f"kubectl get {words[0]} did not end within {_LIMIT_S:.0f} s") from None
-        if done.returncode:
-            raise _failed(f"get {words[0]}", done.stderr)
-        try:
-            answer: Object = json.loads(done.stdout)
+            answer: Object = json.loads(text)
         except ValueError:
             raise errors.ClusterError(f"kubectl get {words[0]} did not answer with JSON") from None
         return answer
+
+    def apply(self, manifest: str, *, dry_run: bool) -> str:
+        """Apply objects, server-side; return what kubectl prints. Raises ClusterError with kubectl's own words."""
+        options = ["--server-side", "--field-manager=rljob", "--filename=-", f"--request-timeout={_REQUEST_S}s"]
+        return self._run("apply", *options, *(["--dry-run=server"] if dry_run else []), stdin=manifest).strip()
+
+    def _run(self, *words: str, stdin: str = "") -> str:
+        what = " ".join(word for word in words[:2] if not word.startswith("-"))
+        try:
+            done = subprocess.run(
+                [*self._command, *words], capture_output=True, check=False, timeout=_LIMIT_S, input=stdin.encode()
+            )
+        except subprocess.TimeoutExpired:
+            raise errors.ClusterError(f"kubectl {what} did not end within {_LIMIT_S:.0f} s") from None
+        if done.returncode:
+            raise _failed(what, done.stderr)
+        return done.stdout.decode("utf-8", errors="replace")
 
     def lines(self, words: Sequence[str], *, max_bytes: int) -> Iterator[str]:
         """Yield the lines that kubectl prints, as they come. Raises ClusterError if it ends with an error."""

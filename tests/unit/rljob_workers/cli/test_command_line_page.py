@@ -44,6 +44,7 @@ def prepared(run: layout.RunDir, dumped: Callable[..., None], kubectl: FakeKubec
     pod = {"metadata": {"name": f"{JOB}-trainer-0"}}
     kubectl.answers("get pods", {"items": [pod]})
     kubectl.answers("get events", {"items": []})
+    kubectl.answers("apply", "rljob.rljob.dev/dapo serverside-applied\n")
     kubectl.answers(f"logs {JOB}-trainer-0", "2026-01-01T00:00:00Z hello\n")
 
 

@@ -17,7 +17,7 @@ from rljob_testing import examples, packages
 from rljob_testing import trainer_makers as makers
 from rljob_testing.clock import FakeClock
 from rljob_testing.sections import section
-from rljob_workers.cli import run
+from rljob_workers.cli import plan
 from rljob_workers.local import prepare
 from rljob_workers.trainer import __main__ as program
 from rljob_workers.trainer import learner
@@ -200,7 +200,7 @@ def test_the_manifests_name_and_options_reach_the_trainer(tmp_path: pathlib.Path
 def test_a_loss_that_is_not_installed_is_refused_when_the_manifest_is_planned(tmp_path: pathlib.Path) -> None:
     path = _manifest(tmp_path, "{type: custom, name: absent}")
     with pytest.raises(errors.ManifestError, match=r"spec\.algorithm\.loss\.name is 'absent', but no package"):
-        run.plan(path, as_json=True)
+        plan.plan(path, as_json=True)
 
 
 @pytest.mark.parametrize(
@@ -213,4 +213,4 @@ def test_a_loss_that_is_not_installed_is_refused_when_the_manifest_is_planned(tm
 )
 def test_a_name_and_options_are_for_custom_losses(loss: str, message: str, tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.ManifestError, match=message):
-        run.plan(_manifest(tmp_path, loss), as_json=True)
+        plan.plan(_manifest(tmp_path, loss), as_json=True)

@@ -1,0 +1,70 @@
+"""`rljob submit` and the extras that commands need. `kubectl` is a small program here that notes its words."""
+
+import importlib.util
+from collections.abc import Callable
+
+import pytest
+from typer.testing import Result
+
+from rljob_api import errors
+from rljob_testing import examples
+from rljob_testing.fake_kubectl import FakeKubectl
+from rljob_workers.cli import extras
+
+Rljob = Callable[..., Result]
+FOR_CLUSTERS = str(examples.ROOT / "crds/examples/dapo.yaml")
+FOR_ONE_MACHINE = str(examples.ROOT / "crds/examples/addition-cpu.yaml")
+
+
+def test_a_job_is_applied_server_side_in_the_namespace_of_the_option(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    kubectl.answers("apply", "rljob.rljob.dev/dapo serverside-applied\n")
+    result = rljob("submit", FOR_CLUSTERS, "-n", "research", "--context", "prod")
+    assert (result.exit_code, result.stdout) == (0, "rljob.rljob.dev/dapo serverside-applied\n"), result.output
+    (call,) = kubectl.calls()
+    assert call.startswith("--namespace=research --context=prod apply --server-side")
+    assert "--dry-run" not in call
+
+
+def test_a_dry_run_only_asks_the_server(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    kubectl.answers("apply", "rljob.rljob.dev/dapo serverside-applied (server dry run)\n")
+    assert rljob("submit", FOR_CLUSTERS, "--dry-run").exit_code == 0
+    assert "--dry-run=server" in kubectl.calls()[0]
+
+
+def test_a_job_that_every_cluster_refuses_is_not_sent(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    result = rljob("submit", FOR_ONE_MACHINE, "--set", "spec.storage={}")
+    assert result.exit_code == 2
+    assert "spec.storage" in result.stderr
+    assert kubectl.calls() == []
+
+
+def test_what_the_server_refuses_is_its_own_sentence(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    result = rljob("submit", FOR_CLUSTERS)
+    assert result.exit_code == 1
+    assert result.stderr == "error: kubectl apply: Error from server (NotFound): no.apply\n"
+    assert kubectl.calls()
+
+
+@pytest.mark.parametrize(
+    ("words", "lacking", "remedy"),
+    [
+        (("run", FOR_ONE_MACHINE), {"deepspeed", "vllm"}, "rljob[trainer,cpu], with rollout in place of cpu"),
+        (("eval", FOR_ONE_MACHINE), {"math_verify"}, "rljob[verifier]"),
+        (("report",), {"matplotlib"}, "rljob[local]"),
+    ],
+)
+def test_a_command_names_the_extra_that_it_lacks(
+    rljob: Rljob, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], lacking: set[str], remedy: str
+) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in lacking else find_spec(name))
+    result = rljob(*words)
+    assert result.exit_code == 2
+    assert f"`rljob {words[0]}` needs" in result.stderr
+    assert remedy in result.stderr
+
+
+def test_nothing_is_required_where_everything_is_installed() -> None:
+    extras.require("run", extras.RUN)
+    with pytest.raises(errors.ManifestError, match=r"install rljob\[local\]$"):
+        extras.require("report", {"local": "no_such_module"})
