@@ -37,6 +37,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY proto proto
 COPY operator operator
 COPY workers workers
+COPY sdk sdk
 RUN /opt/rljob/bin/python -m pip install -q --disable-pip-version-check --no-deps --target /opt/product .
 
 # A built-in model is converted here once, and not by every pod.

@@ -31,7 +31,7 @@ PACKAGES = ("python3", "python3-venv", "ca-certificates")
 BASE = f"localhost/rljob-test-base:{SUITE}"
 CERTIFICATES = pathlib.Path("/etc/ssl/certs")
 # What the Dockerfiles copy.
-_SOURCES = ("pyproject.toml", "README.md", "LICENSE", "proto", "operator", "workers")
+_SOURCES = ("pyproject.toml", "README.md", "LICENSE", "proto", "operator", "workers", "sdk")
 _PAUSE_SOURCE = "#include <unistd.h>\nint main(void) { for (;;) pause(); }\n"
 # As a list: a plain string would be run by a shell, which this image lacks.
 _PAUSE_CONFIG = ('--entrypoint=["/pause"]', "--user=65535:65535")

@@ -3,7 +3,8 @@
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
 
 from rljob_api import enums, waiting
 from rljob_api.conditions import STALL_REASONS, ConditionType
@@ -44,11 +45,21 @@ def why(client: kubectl.Kubectl, job: str, *, as_json: bool, num_events: int) ->
     """Print why the job is where it is. Raises ManifestError, ClusterError."""
     cluster_job, now = cluster.find(client, job), time.time()
     pods, events = cluster.pods(client, cluster_job.name), cluster.events(client, cluster_job.name, num_events)
-    troubled = [] if _is_over(cluster_job) else [pod for pod in pods if pod.trouble]
-    ends = cluster_logs.last_lines(client, troubled, local.NUM_LAST_LINES)
-    down = [_down(pod, ends.get(pod.name, ())) for pod in troubled]
-    local.show(account(cluster_job, down, events), as_json=as_json, now=now)
+    ends = cluster_logs.last_lines(client, troubled(cluster_job, pods), local.NUM_LAST_LINES)
+    local.show(account(cluster_job, stopped(cluster_job, pods, ends), events), as_json=as_json, now=now)
     return int(enums.ExitCode.OK)
+
+
+def troubled(job: cluster.Job, pods: Sequence[cluster.Pod]) -> list[cluster.Pod]:
+    """Return the pods that should be ready and are not."""
+    return [] if _is_over(job) else [pod for pod in pods if pod.trouble]
+
+
+def stopped(
+    job: cluster.Job, pods: Sequence[cluster.Pod], ends: Mapping[str, Sequence[str]] = types.MappingProxyType({})
+) -> list[why_text.StoppedProcess]:
+    """Return what of a job does not run and should. ends: the last lines of a pod, by its name."""
+    return [_down(pod, ends.get(pod.name, ())) for pod in troubled(job, pods)]
 
 
 def as_values(job: cluster.Job) -> dict[str, object]:
