@@ -50,6 +50,10 @@ DEFAULT_DNS: tuple[Mapping[str, Any], ...] = (
     {"ipBlock": {"cidr": "169.254.20.10/32"}},
 )
 SCRAPERS: Mapping[str, str] = {"rljob.dev/metrics": "true"}
+OWNER_LABELS = ("team", "owner", "cost-center")
+# Whose keys say something to controllers: a copy on a child would be taken for their own word.
+_CONTROLLERS = ("rljob.dev", "kubernetes.io", "k8s.io", "x-k8s.io")
+_UNPREFIXED = ("pod-template-hash", "controller-revision-hash", "controller-uid", "job-name")
 
 
 class JobSettings(_Frozen):
@@ -59,7 +63,8 @@ class JobSettings(_Frozen):
     dns: peers that may be asked for names, as in NetworkPolicy egress; empty is everyone. runtime_classes: names that
     `verifier.isolation` may ask for. An empty operator_namespace admits no operator to a coordinator's status. device:
     what the images of rollouts and trainers are for. default_runtime: name of the ClusterRLJobRuntime, or with
-    watch_namespaces of the RLJobRuntime, of jobs that name none.
+    watch_namespaces of the RLJobRuntime, of jobs that name none. propagate_labels, propagate_annotations: keys of a
+    job that its children have too; one that ends with `/` is every key with that prefix.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
@@ -81,6 +86,18 @@ class JobSettings(_Frozen):
     pod_monitor_labels: Mapping[str, str] = Field(default_factory=dict)
     scrape_annotations: bool = False
     operator_namespace: str = ""
+    propagate_labels: tuple[str, ...] = OWNER_LABELS
+    propagate_annotations: tuple[str, ...] = ()
+
+    @pydantic.field_validator("propagate_labels", "propagate_annotations")
+    @classmethod
+    def _not_of_controllers(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
+        for key in keys:
+            prefix, slash, _ = key.partition("/")
+            of_controller = any(prefix == domain or prefix.endswith(f".{domain}") for domain in _CONTROLLERS)
+            if not key or (slash and of_controller) or key in _UNPREFIXED:
+                raise ValueError(f"{key!r} means something to controllers and cannot be propagated")
+        return keys
 
 
 class Integrations(_Frozen):

@@ -102,6 +102,8 @@ true
   "runtimeClasses" .Values.jobs.runtimeClasses
   "metricsNamespaces" .Values.jobs.metricsNamespaces
   "metricsFromEverywhere" .Values.jobs.metricsFromEverywhere
+  "propagateLabels" .Values.jobs.propagateLabels
+  "propagateAnnotations" .Values.jobs.propagateAnnotations
   "podMonitorLabels" .Values.monitoring.podMonitor.labels
   "scrapeAnnotations" .Values.monitoring.scrapeAnnotations
   "operatorNamespace" .Release.Namespace -}}

@@ -10,7 +10,7 @@ in full, so that an edit by hand is undone.
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pydantic
@@ -32,13 +32,35 @@ def images(
     return {**settings, **job, **pinned}
 
 
-def template(live: Child | None, desired: Manifest, *, version: str = rljob_api.__version__) -> Manifest:
+def template(
+    live: Child | None,
+    desired: Manifest,
+    *,
+    handed_on: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda pairs: {},  # noqa: ARG005  # none
+    version: str = rljob_api.__version__,
+) -> Manifest:
     """Return the workload that is desired: with the template that lives if another version rendered it from the same
     inputs, else as it is, marked with this version.
+
+    handed_on: of a template's labels or annotations, those that come from the job's own. They stay as they are in a
+    template with the same inputs: another team or cost center restarts no pod.
     """
-    if live is not None and _hash(live.manifest) == _hash(desired) and _rendered_by(live.manifest) != version:
+    if live is None or _hash(live.manifest) != _hash(desired):
+        return _marked(desired, version)
+    if _rendered_by(live.manifest) != version:
         return _with_template(_marked(desired, _rendered_by(live.manifest)), _template(live.manifest))
-    return _marked(desired, version)
+    return _with_template(_marked(desired, version), _kept(_template(live.manifest), _template(desired), handed_on))
+
+
+def _kept(live: Any, desired: Any, handed_on: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Any:
+    """Return the template that is desired, with what the live one has of the labels that are handed on."""
+    metadata = dict(desired["metadata"])
+    for key in ("labels", "annotations"):
+        ours, theirs = metadata.get(key) or {}, (live.get("metadata") or {}).get(key) or {}
+        without = {name: value for name, value in ours.items() if name not in handed_on(ours)}
+        if both := {**handed_on(theirs), **without}:
+            metadata[key] = both
+    return {**desired, "metadata": metadata}
 
 
 def trainer_job(config: Child | None, desired: Manifest, *, version: str = rljob_api.__version__) -> Manifest:

@@ -22,7 +22,7 @@ from rljob_operator.model import (
 from rljob_operator.policies import admission, drift, pinning
 from rljob_operator.reconcile import conditions
 from rljob_operator.resources import autoscaling, children
-from rljob_operator.resources.inputs import Inputs
+from rljob_operator.resources.inputs import Inputs, propagated
 from rljob_operator.settings import JobSettings
 
 _TEMPLATED = frozenset({"StatefulSet", "Deployment"})
@@ -64,9 +64,9 @@ def desired_objects(observed: Observed, settings: JobSettings, served: Set[str] 
     def workloads(attempt: int) -> Sequence[Manifest]:
         replicas = autoscaling.effective_replicas(observed.job.spec)
         objects = children.workloads(inputs, attempt=attempt, rollouts=replicas, served=served)
-        return [drift.signed(_pinned(observed, each)) for each in objects if _is_due(observed, each)]
+        return [drift.signed(_pinned(observed, settings, each)) for each in objects if _is_due(observed, each)]
 
-    first = (drift.signed(_pinned(observed, each)) for each in children.foundation(inputs, served=served))
+    first = (drift.signed(_pinned(observed, settings, each)) for each in children.foundation(inputs, served=served))
     return dataclasses.replace(_refused(observed, problems), first=tuple(first), workloads=workloads)
 
 
@@ -134,24 +134,31 @@ def _is_suspended(observed: Observed) -> bool:
     return conditions.statuses(observed.status.conditions).get(Type.SUSPENDED) == "True"
 
 
-def _pinned(observed: Observed, manifest: Manifest) -> Manifest:
+def _pinned(observed: Observed, settings: JobSettings, manifest: Manifest) -> Manifest:
     ref = ref_of(manifest)
     begun = {} if _is_suspended(observed) else observed.children
     if ref.kind == "ConfigMap":
         return pinning.config(begun.get(ref), manifest, written=base.written(observed.job.spec))
     if ref.kind == TRAINER_JOB:
         return pinning.trainer_job(begun.get(observed.config_ref), manifest)
-    return pinning.template(begun.get(ref), manifest) if ref.kind in _TEMPLATED else manifest
+    if ref.kind not in _TEMPLATED:
+        return manifest
+    keys = (*settings.propagate_labels, *settings.propagate_annotations)
+    return pinning.template(begun.get(ref), manifest, handed_on=lambda pairs: propagated(pairs, keys))
 
 
-# Generation, statuses of the conditions, attempt, the version of each child, and what is known of the runtime.
-Signature = tuple[int, tuple[tuple[str, str], ...], int | None, tuple[tuple[Ref, str, int], ...], tuple[object, ...]]
+# Generation, labels and annotations, statuses of the conditions, attempt, the version of each child, and what is known
+# of the runtime.
+Pairs = tuple[tuple[str, str], ...]
+Signature = tuple[int, Pairs, Pairs, Pairs, int | None, tuple[tuple[Ref, str, int], ...], tuple[object, ...]]
 
 
 def signature(observed: Observed) -> Signature:
     """Return everything that the children of a job depend on."""
     return (
         observed.job.metadata.generation,
+        tuple(sorted(observed.job.metadata.labels.items())),
+        tuple(sorted(observed.job.metadata.annotations.items())),
         tuple((condition.type, condition.status) for condition in observed.status.conditions),
         observed.status.attempt,
         tuple((ref, child.uid, child.version) for ref, child in sorted(observed.children.items())),

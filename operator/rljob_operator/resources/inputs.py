@@ -1,7 +1,7 @@
 """What every builder gets, and the metadata that every child has."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rljob_api import devices, enums, process_config
@@ -89,12 +89,29 @@ def job_labels(job: RLJob) -> dict[str, str]:
     }
 
 
+def propagated_labels(inputs: Inputs) -> dict[str, str]:
+    """Return the labels of the job that its children have too: who owns it and who pays. No selector has them."""
+    return propagated(inputs.job.metadata.labels, inputs.settings.propagate_labels)
+
+
+def propagated_annotations(inputs: Inputs) -> dict[str, str]:
+    return propagated(inputs.job.metadata.annotations, inputs.settings.propagate_annotations)
+
+
+def propagated(pairs: Mapping[str, str], keys: Sequence[str]) -> dict[str, str]:
+    """Return the pairs of these keys; one that ends with `/` is every key with that prefix."""
+    prefixes = tuple(key for key in keys if key.endswith("/"))
+    return {key: value for key, value in sorted(pairs.items()) if key in keys or key.startswith(prefixes)}
+
+
 def metadata(inputs: Inputs, name: str, own_labels: Mapping[str, str]) -> Manifest:
-    """Return name, namespace, labels and the controller reference to the RLJob."""
+    """Return name, namespace, labels, those of the job among them, and the controller reference to the RLJob."""
+    annotations = propagated_annotations(inputs)
     return {
         "name": name,
         "namespace": inputs.job.metadata.namespace,
-        "labels": dict(own_labels),
+        "labels": {**propagated_labels(inputs), **own_labels},
+        **({"annotations": annotations} if annotations else {}),
         "ownerReferences": [owner_reference(inputs.job)],
     }
 

@@ -8,7 +8,17 @@ from rljob_api import enums
 from rljob_api.manifest.verifier import runtime_class
 from rljob_operator.model import TEMPLATE_HASH
 from rljob_operator.resources import config, container, overlay, storage
-from rljob_operator.resources.inputs import Inputs, Manifest, child_name, first_config, labels, pod_of, selector
+from rljob_operator.resources.inputs import (
+    Inputs,
+    Manifest,
+    child_name,
+    first_config,
+    labels,
+    pod_of,
+    propagated_annotations,
+    propagated_labels,
+    selector,
+)
 
 USER_ID = 65532
 # A verifier's is within its own limit of ephemeral storage.
@@ -31,10 +41,17 @@ def pod_template(
     *,
     own_labels: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Return the template: ours, with the job's own `pod` in it and its runtime's template over both."""
-    annotations = {**_scraped(inputs, role), TEMPLATE_HASH: config.template_hash(inputs, role)}
+    """Return the template: ours, with the job's own `pod` in it and its runtime's template over both. Below ours are
+    the labels that the job hands on.
+    """
+    annotations = {
+        **propagated_annotations(inputs),
+        **_scraped(inputs, role),
+        TEMPLATE_HASH: config.template_hash(inputs, role),
+    }
+    all_labels = {**propagated_labels(inputs), **labels(inputs, role), **(own_labels or {})}
     made: Manifest = {
-        "metadata": {"labels": {**labels(inputs, role), **(own_labels or {})}, "annotations": annotations},
+        "metadata": {"labels": all_labels, "annotations": annotations},
         "spec": _spec(inputs, role, role_spec),
     }
     return overlay.laid_over(made, inputs.template(role), selector=selector(inputs, role))

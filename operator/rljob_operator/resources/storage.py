@@ -10,7 +10,14 @@ Each is a claim of the user's, one that is made for the job, or, in an Ephemeral
 
 from rljob_api import cluster_placement
 from rljob_api.manifest.storage import STATE_SIZE, CheckpointStorageSpec, ClaimSpec, StateStorageSpec
-from rljob_operator.resources.inputs import Inputs, Manifest, job_labels, owner_reference
+from rljob_operator.resources.inputs import (
+    Inputs,
+    Manifest,
+    job_labels,
+    owner_reference,
+    propagated_annotations,
+    propagated_labels,
+)
 
 STATE, CHECKPOINTS = "state", "checkpoints"
 STATE_MOUNT: Manifest = {"name": STATE, "mountPath": cluster_placement.STATE_DIR}
@@ -69,8 +76,10 @@ def _claim(inputs: Inputs, name: str, spec: StateStorageSpec | CheckpointStorage
     metadata: Manifest = {
         "name": _claim_name(inputs, name, spec),
         "namespace": inputs.job.metadata.namespace,
-        "labels": job_labels(inputs.job),
+        "labels": {**propagated_labels(inputs), **job_labels(inputs.job)},
     }
+    if annotations := propagated_annotations(inputs):
+        metadata["annotations"] = annotations
     if not spec.is_kept:
         metadata["ownerReferences"] = [owner_reference(inputs.job)]
     claim_spec: Manifest = {
