@@ -29,8 +29,9 @@ def contradictions(statuses: Statuses) -> list[str]:
 
 
 def kstatus(statuses: Statuses, *, generation: int, observed_generation: int) -> str:
-    """Return what generic clients conclude: Failed if Stalled, InProgress while work is under way, else Current."""
-    if statuses.get(Type.STALLED) == "True":
-        return "Failed"
-    lags = observed_generation < generation
-    return "InProgress" if lags or statuses.get(Type.RECONCILING) == "True" else "Current"
+    """Return what generic clients conclude, in the order of kstatus: an older generation is in progress, then the two
+    conditions, of which it takes the first that it meets; everything else is current.
+    """
+    if observed_generation < generation or statuses.get(Type.RECONCILING) == "True":
+        return "InProgress"
+    return "Failed" if statuses.get(Type.STALLED) == "True" else "Current"
