@@ -71,7 +71,7 @@ async def run(
     """
     limits = settings.client
     connection = await cluster.connect(kubeconfig)
-    metrics = Metrics(job_series=settings.job_series)
+    metrics = Metrics(job_series=settings.job_series, owner_labels=settings.jobs.propagate_labels)
     identity = identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
     fence = fence_of(settings.leader_election)
     client = cluster.Client(

@@ -80,6 +80,7 @@ class Pod:
     name of its RuntimeClass, empty if it has none. scheduled_at, started_at, ready_at: 0 while it is not; it is started
     when all of its containers run. unready_at: since when it is not ready, 0 while it is. deleted_at: when its kubelet
     should be done with its end, the grace period included.
+    gpus, cpu_milli: what its containers ask for, the latter in thousandths of a core.
     disrupted_at: since when `disruption` holds. forced: its deletion grants it no time.
     """
 
@@ -114,6 +115,8 @@ class Pod:
     deleted_at: float = 0.0
     disrupted_at: float = 0.0
     forced: bool = False
+    gpus: int = 0
+    cpu_milli: int = 0
 
     @property
     def is_terminal(self) -> bool:

@@ -638,7 +638,9 @@ class RunStatus:
     dump_failures: of the rollouts that are registered, since each of them started. failure: why the phase is FAILED.
     left_out: groups dropped since the start for a reason of enums.LEFT_OUT, by reason. failing_role: who lost answers
     since the last progress, the one that lost most; empty if none was lost. attempts: the newest trainer attempts that
-    registered, ascending. said_at: when this was said, by the coordinator's own clock as all times here; 0 if unknown.
+    registered, ascending. tokens: since the ledger began, generated (sampled, of groups that came back) and trained (of
+    finished steps, of repeated ones again). said_at: when this was said, by the coordinator's own clock as all times
+    here; 0 if unknown.
     """
 
     job: str
@@ -676,3 +678,4 @@ class RunStatus:
     failing_role: str = ""
     attempts: Sequence[TrainerAttempt] = ()
     said_at: float = 0.0
+    tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)

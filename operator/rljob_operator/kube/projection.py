@@ -6,16 +6,19 @@ compared with what is wanted.
 """
 
 import dataclasses
+import fractions
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rljob_api import enums
+from rljob_api.manifest.pod import is_gpu
 from rljob_operator import clock
 from rljob_operator.kube.kinds import CLAIM, OF_JOBS
 from rljob_operator.model import ATTEMPT_LABEL, POD_MAKERS, Child, Pod, Ref
+from rljob_operator.policies import drift
 from rljob_operator.resources import container
 
 UID_LABEL, JOB_LABEL, ROLE_LABEL = OF_JOBS, "rljob.dev/job", "rljob.dev/role"
@@ -201,8 +204,20 @@ def project_pod(raw: Mapping[str, Any]) -> PodView | None:
         started_at=_started_at(status),
         ready_at=_since(status, "Ready"),
         unready_at=_since(status, "Ready", "False"),
+        gpus=int(_requested(raw, is_gpu)),
+        cpu_milli=int(1000 * _requested(raw, lambda name: name == "cpu")),
     )
     return PodView(version=version_of(raw), owner=labels[UID_LABEL], pod=pod)
+
+
+def _requested(raw: Mapping[str, Any], counts: Callable[[str], bool]) -> fractions.Fraction:
+    """Return the sum of what a pod's containers ask for of some resources; a limit without a request is one."""
+    total = fractions.Fraction(0)
+    for container_spec in (raw.get("spec") or {}).get("containers") or ():
+        resources = container_spec.get("resources") or {}
+        quantities = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        total += sum(drift.quantity(value) or 0 for name, value in quantities.items() if counts(name))
+    return total
 
 
 def _since(status: Mapping[str, Any], kind: str, value: str = "True") -> float:

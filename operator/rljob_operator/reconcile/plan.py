@@ -32,7 +32,7 @@ from rljob_operator.model import (
     earliest,
     ref_of,
 )
-from rljob_operator.policies import attempts, deadlines, drift, failure, refusals, scheduling
+from rljob_operator.policies import attempts, deadlines, drift, failure, refusals, scheduling, usage
 from rljob_operator.policies import stall as stalling
 from rljob_operator.reconcile import conditions, scale_down, suspend, trainer
 from rljob_operator.reconcile import status as reporting
@@ -333,6 +333,10 @@ def _write(observed: Observed, status: JobStatus, outcome: conditions.RunOutcome
     rest = refusals.without_refused(rest, observed, now=now)
     outcome = dataclasses.replace(outcome, refused=refusals.shown(rest.refused, now=now))
     full = conditions.with_conditions(observed, status, outcome, now=now)
-    if full == observed.status:
+    # What was used changes all the time: it is written with what changes otherwise, and when a pod ends, which may go.
+    if full == observed.status and not usage.is_due(observed.status.usage, observed.pods):
         return rest
+    run = None if observed.report is None else observed.report.run
+    used = usage.usage(observed.status.usage, observed.pods, run, now=now)
+    full = full.model_copy(update={"usage": used})
     return dataclasses.replace(rest, actions=(StatusWrite(status=full), *rest.actions))

@@ -226,5 +226,5 @@ def _decisions(status: JobStatus) -> JobStatus:
     """Return the status without what may wait: all that others act on, and all history, is left."""
     conditions = tuple(condition.model_copy(update={"reason": "-", "message": ""}) for condition in status.conditions)
     blank = {"conditions": conditions, "reason": None, "roles": (), "rollout": None, "images": ()}
-    numbers = {"step": None, "version": None, "trajectories": None, "reward": None, "pace": None}
+    numbers = {"step": None, "version": None, "trajectories": None, "reward": None, "pace": None, "usage": None}
     return status.model_copy(update=blank | numbers)

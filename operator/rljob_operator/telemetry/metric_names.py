@@ -48,6 +48,14 @@ METRICS: tuple[Metric, ...] = (
         *JOB,
         "role",
     ),
+    _g(
+        "rljob_owner_info", "One for each owner label of a job, to join with others by its value.", *JOB, "key", "value"
+    ),
+    # Gauges, though they grow: what the last status says, after a restart of the operator, may be a little less, which
+    # would count as a counter that began again.
+    _g("rljob_usage_gpu_seconds", "GPUs that pods asked for, times seconds on a node, so far.", *JOB, "role"),
+    _g("rljob_usage_cpu_core_seconds", "Cores that pods asked for, times seconds on a node, so far.", *JOB, "role"),
+    _g("rljob_usage_tokens", "Tokens by kind, over all segments of a job.", *JOB, "kind"),
     _c("rljob_restarts_total", "Ends of trainer attempts by class.", *JOB, "role", "class"),
     _c(
         "rljob_pod_replacements_total",

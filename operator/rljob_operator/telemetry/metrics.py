@@ -4,28 +4,32 @@ Series of a job are made at scrape time from what its last pass saw and wrote, s
 """
 
 import dataclasses
+import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import prometheus_client
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 import rljob_api
-from rljob_api import enums
+from rljob_api import enums, types
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.job import RLJob
-from rljob_api.manifest.status import JobStatus
+from rljob_api.manifest.status import JobStatus, UsageStatus
 from rljob_operator import clock
 from rljob_operator.kube.cache import key_of
 from rljob_operator.model import POD, POD_MAKERS, Observed, Pod
-from rljob_operator.policies import isolation, scheduling
+from rljob_operator.policies import isolation, scheduling, usage
 from rljob_operator.reconcile import conditions
+from rljob_operator.resources.inputs import propagated
 from rljob_operator.telemetry import metric_names
 from rljob_operator.telemetry.durations import Recoveries, Starts
 from rljob_operator.telemetry.replacements import Cause, replacements
 
 _DECLARED = {metric.name: metric for metric in metric_names.METRICS}
+# Series of owner labels a job may have.
+_MOST_OWNERS = 8
 _CLASSES = frozenset({"application", "infrastructure", "requested"})
 _WORKLOADS = POD_MAKERS | {POD}
 _WORKLOAD_RESOURCES = frozenset(f"{kind.lower()}s" for kind in POD_MAKERS)
@@ -42,7 +46,7 @@ class Row:
     """What the series of one job are made of. pods: by role and state (ready, pending, failed).
 
     isolation: by layer whether it is required and whether it holds on every verifier pod. certificate_ends: unix
-    seconds by role.
+    seconds by role. owners: labels by key. base: what was used until the last pass.
     """
 
     labels: tuple[str, str]
@@ -52,9 +56,22 @@ class Row:
     isolation: Mapping[str, tuple[bool, bool]]
     certificate_ends: Mapping[enums.Role, float]
     pods_seen: tuple[Pod, ...] = ()
+    owners: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    run: types.RunStatus | None = None
+    base: UsageStatus | None = None
+
+    def used(self, now: float) -> UsageStatus | None:
+        """Return what the job used until `now`: the pods that were there last are taken to be there still."""
+        return usage.usage(self.base, self.pods_seen, self.run, now=now)
 
 
-def row_of(observed: Observed, certificate_ends: Mapping[enums.Role, float]) -> Row:
+def row_of(
+    observed: Observed,
+    certificate_ends: Mapping[enums.Role, float],
+    *,
+    owner_labels: Sequence[str] = (),
+    base: UsageStatus | None = None,
+) -> Row:
     job = observed.job
     return Row(
         labels=(job.metadata.namespace, job.metadata.name),
@@ -64,6 +81,10 @@ def row_of(observed: Observed, certificate_ends: Mapping[enums.Role, float]) -> 
         isolation=_isolation(observed),
         certificate_ends=certificate_ends,
         pods_seen=observed.pods,
+        owners=dict(itertools.islice(propagated(job.metadata.labels, owner_labels).items(), _MOST_OWNERS)),
+        run=None if observed.report is None else observed.report.run,
+        # What was counted already stays, also of a pod that is gone: a sum never falls while the operator lives.
+        base=base or observed.status.usage,
     )
 
 
@@ -119,8 +140,9 @@ def _asked_at(status: JobStatus, otherwise: float) -> float:
 class _Jobs(Collector):
     """Series of all jobs."""
 
-    def __init__(self, rows: Mapping[str, Row]) -> None:
+    def __init__(self, rows: Mapping[str, Row], now: Callable[[], float]) -> None:
         self._rows = rows
+        self._now = now
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families that have a series."""
@@ -128,7 +150,11 @@ class _Jobs(Collector):
             _family, ("rljob_info", "rljob_state", "rljob_condition", "rljob_stalled")
         )
         pods, attempt, layers = map(_family, ("rljob_role_pods", "rljob_trainer_attempt", "rljob_isolation_layer"))
-        expiry = _family("rljob_certificate_expiry_timestamp_seconds")
+        expiry, owners = map(_family, ("rljob_certificate_expiry_timestamp_seconds", "rljob_owner_info"))
+        gpus, cores, tokens = map(
+            _family,
+            ("rljob_usage_gpu_seconds", "rljob_usage_cpu_core_seconds", "rljob_usage_tokens"),
+        )
         for row in list(self._rows.values()):
             info.add_metric((*row.labels, "", row.model, rljob_api.__version__), 1)
             status, statuses = row.status, conditions.statuses(row.status.conditions)
@@ -147,7 +173,31 @@ class _Jobs(Collector):
                 layers.add_metric((*row.labels, layer, str(required).lower()), float(holds))
             for owner, end in row.certificate_ends.items():
                 expiry.add_metric((*row.labels, str(owner)), end)
-        yield from (info, state, condition, stalled, pods, attempt, layers, expiry)
+            for key, value in row.owners.items():
+                owners.add_metric((*row.labels, key, value), 1)
+            if (used := row.used(self._now())) is not None:
+                _add_usage(row, used, gpus=gpus, cores=cores, tokens=tokens)
+        yield from (info, state, condition, stalled, pods, attempt, layers, expiry, owners, gpus, cores, tokens)
+
+
+def _add_usage(
+    row: Row,
+    used: UsageStatus,
+    *,
+    gpus: GaugeMetricFamily,
+    cores: GaugeMetricFamily,
+    tokens: GaugeMetricFamily,
+) -> None:
+    """Add what a job used until now: the status is older, and what pods used since is added. A role has no series of
+    what it never asked for.
+    """
+    for role in used.roles:
+        if role.gpu_seconds:
+            gpus.add_metric((*row.labels, role.name), role.gpu_seconds)
+        if role.cpu_core_seconds:
+            cores.add_metric((*row.labels, role.name), float(role.cpu_core_seconds))
+    tokens.add_metric((*row.labels, "generated"), used.generated_tokens)
+    tokens.add_metric((*row.labels, "trained"), used.trained_tokens)
 
 
 def _family(name: str) -> GaugeMetricFamily:
@@ -175,10 +225,14 @@ def _histogram(name: str, registry: prometheus_client.CollectorRegistry) -> prom
 class Metrics:
     """The registry and everything that is counted in it."""
 
-    def __init__(self, *, now: Callable[[], float] = time.time, job_series: bool = True) -> None:
+    def __init__(
+        self, *, now: Callable[[], float] = time.time, job_series: bool = True, owner_labels: Sequence[str] = ()
+    ) -> None:
         """Gauges that others hold come by `gauge`. now: unix seconds. job_series: whether each job has its own series;
-        without them only those of all jobs are shown.
+        without them only those of all jobs are shown. owner_labels: keys of jobs' labels that become
+        `rljob_owner_info`.
         """
+        self._owner_labels = owner_labels
         # A series of its own for the birth of each series is asked for by nothing that reads the text format.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types there
         self.registry = prometheus_client.CollectorRegistry()
@@ -186,7 +240,7 @@ class Metrics:
         self._rows: dict[str, Row] = {}
         # What is in a registry of its own is counted and not shown.
         of_jobs = self.registry if job_series else prometheus_client.CollectorRegistry()
-        of_jobs.register(_Jobs(self._rows))
+        of_jobs.register(_Jobs(self._rows, now))
         self._info = _gauge("rljob_operator_info", self.registry)
         self.definition_matches(False)
         self._reconcile = _histogram("rljob_operator_reconcile_seconds", self.registry)
@@ -243,7 +297,12 @@ class Metrics:
     def saw(self, key: str, observed: Observed, *, certificate_ends: Mapping[enums.Role, float]) -> None:
         """Keep the row of a job. `certificate_ends`: unix seconds by role, none for a job in plain text."""
         before = self._rows.get(key)
-        row = self._rows[key] = row_of(observed, certificate_ends)
+        row = self._rows[key] = row_of(
+            observed,
+            certificate_ends,
+            owner_labels=self._owner_labels,
+            base=None if before is None else before.used(self._now()),
+        )
         # From 0: Prometheus sees no increase in a series that begins with its first event.
         for class_ in _CLASSES:
             self._restarts.labels(*row.labels, str(enums.Role.TRAINER), class_)

@@ -196,6 +196,27 @@ class StalledStatus(Observed):
     reason: Word = Field(description="Reason, as in the runbooks.")
 
 
+class RoleUsage(Observed):
+    """What the pods of one role have used."""
+
+    name: Word = Field(description="Role.")
+    gpu_seconds: Count = Field(default=0, description="GPUs that its pods asked for, times seconds on a node.")
+    cpu_core_seconds: Decimal = Field(default=Decimal("0"), description="Cores that its pods asked for, times seconds.")
+
+
+class UsageStatus(Observed):
+    """What the job has used over all its segments; at least, since a pod that no operator saw is not counted."""
+
+    as_of: Time = Field(description="Until when pods are counted.")
+    gpu_seconds: Count = Field(default=0, description="GPU seconds of all roles.")
+    cpu_core_seconds: Decimal = Field(default=Decimal("0"), description="Core seconds of all roles, as requested.")
+    roles: tuple[RoleUsage, ...] = Field(
+        default=(), max_length=8, json_schema_extra=NAMED, description="The same by role."
+    )
+    generated_tokens: Count = Field(default=0, description="Tokens that the policy sampled, of groups that came back.")
+    trained_tokens: Count = Field(default=0, description="Tokens of finished steps, of repeated ones again.")
+
+
 class JobStatus(Observed):
     """What the operator observed last."""
 
@@ -241,3 +262,4 @@ class JobStatus(Observed):
     attempt: Step | None = Field(default=None, description="Current trainer attempt.")
     lineage: LineageStatus | None = Field(default=None, description="The run that this one was forked from.")
     stalled: StalledStatus | None = Field(default=None, description="Which process blocks the run.")
+    usage: UsageStatus | None = Field(default=None, description="What the job has used.")

@@ -284,6 +284,7 @@ COLUMNS: Sequence[tuple[str, str, str, int, str]] = (
     ("Age", ".metadata.creationTimestamp", "date", 0, "Time since creation."),
     ("Restarts", ".status.restarts.total", "integer", 1, "Trainer restarts."),
     ("Checkpoint", ".status.lastCheckpoint.time", "date", 1, "Last checkpoint."),
+    ("GPUSeconds", ".status.usage.gpuSeconds", "integer", 1, "GPU seconds of its pods so far."),
     ("Reason", ".status.reason", "string", 1, "Reason of the status."),
 )
 SELECTABLE_FIELDS = (".spec.managedBy", ".spec.suspend", ".status.summary")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rljob_api import enums, waiting
 from rljob_api.conditions import STALL_REASONS, ConditionType
-from rljob_api.manifest.status import PaceStatus, TrajectoriesStatus
+from rljob_api.manifest.status import PaceStatus, TrajectoriesStatus, UsageStatus
 from rljob_workers.cli import cluster, cluster_logs, kubectl, why_text
 from rljob_workers.cli import inspect as local
 from rljob_workers.local import terminal
@@ -81,6 +81,8 @@ def lines(job: cluster.Job, now: float) -> Iterator[str]:
         yield terminal.line(f"{role.name:<{_ROLES_WIDTH}} {role.ready}/{role.desired} ready{restarts}")
     yield terminal.line(headline(job))
     yield progress_line(job, now)
+    if status.usage is not None:
+        yield terminal.line(usage_line(status.usage))
     yield from map(terminal.line, _losses(status.trajectories))
     stalled = job.condition(ConditionType.STALLED)
     if stalled is not None and stalled.status == "True":
@@ -114,6 +116,18 @@ def progress_line(job: cluster.Job, now: float) -> str:
     if status.last_checkpoint is not None:
         parts.append(_checkpoint(status.last_checkpoint.step, status.last_checkpoint.time, now))
     return terminal.line("  ".join(parts))
+
+
+def usage_line(used: UsageStatus) -> str:
+    """Return what the job has used over all its segments."""
+    parts = [f"{used.gpu_seconds / 3600:.1f} GPU hours"] if used.gpu_seconds else []
+    parts.append(f"{float(used.cpu_core_seconds) / 3600:.1f} core hours")
+    parts += [
+        f"{count:,} tokens {kind}"
+        for kind, count in (("generated", used.generated_tokens), ("trained", used.trained_tokens))
+        if count
+    ]
+    return f"used {', '.join(parts)}"
 
 
 def headline(job: cluster.Job) -> str:

@@ -75,6 +75,16 @@ def errors_of(result: Result) -> str:
     return result.stderr.removeprefix("error: ").strip()
 
 
+def test_status_has_what_was_used(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    used = {
+        "asOf": "2026-01-01T00:00:00Z", "gpuSeconds": 9000, "cpuCoreSeconds": "5400.250",
+        "generatedTokens": 1234567, "trainedTokens": 9000,
+    }  # fmt: skip
+    kubectl.answers(f"get {RESOURCE} sums", job({**STATUS, "usage": used}))
+    lines = rljob("status", "sums", "--cluster").stdout.splitlines()
+    assert "used 2.5 GPU hours, 1.5 core hours, 1,234,567 tokens generated, 9,000 tokens trained" in lines
+
+
 def test_status_reads_the_rljob_alone_and_shows_roles_and_progress(rljob: Rljob, kubectl: FakeKubectl) -> None:
     kubectl.answers(f"get {RESOURCE} sums", job(STATUS))
     result = rljob("status", "sums", "--cluster", "--namespace", "research", "--context", "prod")

@@ -339,6 +339,7 @@ def commit_step(
         )
         sessions.note_first_step(ledger, session["attempt"], now=now)
         ledger.count("steps_committed")
+        ledger.count("tokens_trained", sum(num_tokens for num_tokens, _ in json.loads(row["minibatches"])))
         if ledger.meta("first_step_at") is None:
             ledger.set_meta("first_step_at", repr(now))
         # Counted at packing where the coordinator made the advantages.

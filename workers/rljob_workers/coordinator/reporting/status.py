@@ -121,6 +121,7 @@ def status(view: View) -> types.RunStatus:
         failing_role=view.failing_role,
         attempts=facts.attempts,
         said_at=view.now,
+        tokens={kind: facts.counters.get(f"tokens_{kind}", 0) for kind in ("generated", "trained")},
         left_out={str(reason): facts.counters.get(f"dropped:{reason}", 0) for reason in enums.LEFT_OUT},
     )
 

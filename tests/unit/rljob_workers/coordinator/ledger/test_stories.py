@@ -165,6 +165,8 @@ async def test_the_walk_of_a_trajectory_and_of_a_weight_version(start: Start) ->
     await run.housekeeper.tick()
 
     status = await run.housekeeper.current()
+    # Four groups of two rows of two sampled tokens came back, and half of them were trained.
+    assert status.tokens == {"generated": 4 * 2 * 2, "trained": 8}
     assert (status.step, status.published_version, status.live_version, status.phase) == (1, 1, 1, "Running")
     assert [event["kind"] for event in run.events()] == ["step", "version"]
     (step, _) = run.events()
