@@ -83,7 +83,9 @@ def figures(
         size = Size(**LIMITS["sizes"][CHOSEN])
         of_many = {each: running for name in (RUNNING, ENCRYPTED) for each in spread(name, size.namespaces)}
         coordinators = {**of_many, ENDING: ends}
-        operator = OperatorProcess(folder, kubeconfig=kubeconfig, coordinators=coordinators, settings=settings)
+        operator = OperatorProcess(
+            folder, kubeconfig=kubeconfig, coordinators=coordinators, settings=settings, identity="container"
+        )
         try:
             operator.start()
             operator.ready()
