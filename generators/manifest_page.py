@@ -167,7 +167,8 @@ def _rules() -> str:
     frozen_with_checkpoint = ", ".join(f"`{path}`" for path in crd.FROZEN_WITH_CHECKPOINT)
     lines = [
         "## Rules",
-        "The API server refuses a manifest that breaks one of these:",
+        "The API server refuses a manifest that writes what breaks one of these; the operator checks all with the"
+        " values of the\njob's runtime and the defaults:",
         *dict.fromkeys(f"- {_place(rule)}: {rule.message}" for rule in crd.RULES),
         "",
         f"May change only while the job is suspended: {frozen}.",

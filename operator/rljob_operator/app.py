@@ -277,7 +277,8 @@ class Operator:
                 await self._require_definition()
                 # What is served decides which kinds are listed.
                 await self._look_for_apis()
-                await self._runtimes.fill(self._client, self._lister.namespaces)
+                await self._runtimes.compare(self._client, self._lister.namespaces)
+                self._runtimes_changed.set()
                 await self._lister.fill()
                 self._filled = True
             except ApiError as error:
@@ -319,6 +320,9 @@ class Operator:
         self._served, self._lister.children = served, (*kinds.CHILDREN, *served.optional)
         # What a job was refused for, or did without, may be there now.
         self._unchanged.forget_all()
+        self._enqueue_all()
+
+    def _enqueue_all(self) -> None:
         for key in self.cache.keys:
             self._enqueue(key)
 
@@ -430,6 +434,8 @@ class Operator:
             except errors.ClusterError as error:
                 logger.warning("could not find out which APIs are served: %s", error)
             try:
+                if await self._runtimes.compare(self._client, self._lister.namespaces):
+                    self._enqueue_all()
                 for key in await self._lister.compare():
                     self._enqueue(key)
             except errors.ClusterError as error:

@@ -212,6 +212,7 @@ def test_every_field_is_frozen_immutable_or_editable(schema: Node) -> None:
         "suspend",
         "rollout.replicas",
         "rollout.autoscaling",
+        "verifier.replicas",
         "maxSteps",
         "async.maxOffPolicySteps",
         "evaluation.everySteps",

@@ -65,17 +65,29 @@ class Runtimes:
         entry = self._entries.get((kind, namespace, name))
         return None if entry is None else entry.state
 
-    async def fill(self, client: Client, namespaces: Sequence[str | None]) -> None:
-        """List all. What may not be listed, or is not served, is left out. Raises ApiError where the server fails."""
+    async def compare(self, client: Client, namespaces: Sequence[str | None]) -> bool:
+        """List all, and forget what was known and is not listed, since a watch that broke reports nothing of it; return
+        whether jobs may read something else than before. What may not be listed, or is not served, stays as it is.
+
+        Raises ApiError where the server fails.
+        """
+        changed = False
         for kind, namespace in listed(namespaces):
+            before = [key for key in self._entries if key[0] == kind.kind and namespace in (None, key[1])]
+            listed_keys = set[Key]()
             try:
                 async for page in client.pages(kind, namespace):
                     for raw in page:
-                        self.put(raw)
+                        listed_keys.add(_key(raw))
+                        changed |= self.put(raw)
             except ApiError as error:
                 if error.status not in _WITHDRAWN:
                     raise
                 logger.warning("could not list %s: %s", kind.plural, error)
+                continue
+            for key in set(before) - listed_keys:
+                changed |= self._entries.pop(key, None) is not None
+        return changed
 
     async def report(self, client: Client, *, now: float) -> None:
         """Write the status of each runtime that does not say yet what was found of it. Raises ApiError."""

@@ -46,7 +46,7 @@ def _runtime(inputs: Inputs) -> dict[str, str]:
 
 
 # Nothing of a pod depends on these.
-_NOT_IN_TEMPLATES = (*LIVE, "managedBy", "verifier.replicas")
+_NOT_IN_TEMPLATES = (*LIVE, "managedBy")
 _LENGTH = 16
 
 

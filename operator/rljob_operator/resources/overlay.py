@@ -1,14 +1,15 @@
 """A runtime's pod template laid over the one that the operator makes: a strategic merge patch. Pure.
 
-Mappings are merged key by key, null removes a key. Lists of named things are merged by their names, as Kubernetes
-merges them; tolerations and sources of variables are added, every other list takes the place of ours. What a template
-may say at all is `rljob_api.validation.pod_templates`.
+Mappings are merged key by key. Lists of named things are merged by their names, as Kubernetes merges them, and a volume
+has the source that the template gives it; tolerations and sources of variables are added, every other list takes the
+place of ours. What a template may say at all is `rljob_api.validation.pod_templates`.
 """
 
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rljob_api.validation import pod_templates
 from rljob_operator.resources.inputs import Manifest
 
 # Core/v1's own merge keys, by the name of the list.
@@ -24,13 +25,15 @@ MERGE_KEYS: Mapping[str, str] = {
     "topologySpreadConstraints": "topologyKey",
 }
 ADDED = ("tolerations", "envFrom")
+# What stays of a pod's security context that is replaced.
+STAYS = ("runAsNonRoot", "seccompProfile")
 
 
-def laid_over(made: Manifest, template: Mapping[str, Any], *, selector: Mapping[str, str]) -> Manifest:
-    """Return the pod template `made` with what a runtime's template says. selector: labels of the role's pods, which a
+def laid_over(base: Manifest, template: Mapping[str, Any], *, selector: Mapping[str, str]) -> Manifest:
+    """Return the pod template `base` with what a runtime's template says. selector: labels of the role's pods, which a
     spread counts where it says nothing else.
     """
-    whole = _merged(made, template)
+    whole = _merged(base, template)
     spec = whole["spec"]
     for constraint in spec.get("topologySpreadConstraints") or ():
         constraint.setdefault("labelSelector", {"matchLabels": dict(selector)})
@@ -47,10 +50,12 @@ def service_account(template: Mapping[str, Any]) -> str:
 
 def _merged(ours: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     whole = copy.deepcopy(dict(ours))
+    if patch.get(pod_templates.DIRECTIVE) == pod_templates.REPLACE:
+        whole = {key: value for key, value in whole.items() if key in STAYS}
     for key, value in patch.items():
-        if value is None:
-            whole.pop(key, None)
-        elif isinstance(value, Mapping):
+        if key == pod_templates.DIRECTIVE:
+            continue
+        if isinstance(value, Mapping):
             below = whole.get(key)
             whole[key] = _merged(below if isinstance(below, Mapping) else {}, value)
         elif isinstance(value, Sequence) and not isinstance(value, str):
@@ -68,5 +73,8 @@ def _merged_list(name: str, ours: Sequence[Any], patch: Sequence[Any]) -> list[A
         return copy.deepcopy(list(patch))
     by_key = {item[key]: item for item in ours}
     for item in patch:
-        by_key[item[key]] = _merged(by_key.get(item[key], {}), item)
+        lower = by_key.get(item[key], {})
+        if name == "volumes" and item.keys() - {key}:
+            lower = {field: value for field, value in lower.items() if field in item}
+        by_key[item[key]] = _merged(lower, item)
     return list(copy.deepcopy(by_key).values())

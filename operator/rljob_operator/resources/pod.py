@@ -50,11 +50,11 @@ def pod_template(
         TEMPLATE_HASH: config.template_hash(inputs, role),
     }
     all_labels = {**propagated_labels(inputs), **labels(inputs, role), **(own_labels or {})}
-    made: Manifest = {
+    base: Manifest = {
         "metadata": {"labels": all_labels, "annotations": annotations},
         "spec": _spec(inputs, role, role_spec),
     }
-    return overlay.laid_over(made, inputs.template(role), selector=selector(inputs, role))
+    return overlay.laid_over(base, inputs.template(role), selector=selector(inputs, role))
 
 
 def _spec(inputs: Inputs, role: enums.Role, role_spec: container.RoleContainerSpec) -> Manifest:

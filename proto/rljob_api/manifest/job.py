@@ -65,6 +65,7 @@ LIVE = (
     "failurePolicy",
     "rollout.replicas",
     "rollout.autoscaling",
+    "verifier.replicas",
     "async.maxOffPolicySteps",
     "evaluation.everySteps",
     "observability.logLevel",

@@ -168,14 +168,6 @@ class CheckpointStatus(Observed):
     time: Time | None = Field(default=None, description="When it was committed.")
 
 
-class LineageStatus(Observed):
-    """The run that this one was forked from."""
-
-    job: Word | None = Field(default=None, description="RLJob.")
-    uid: Word | None = Field(default=None, description="Its uid.")
-    step: Step | None = Field(default=None, description="Step of the checkpoint.")
-
-
 class RuntimeUseStatus(Observed):
     """The runtime that a segment of the run was begun with; an edit of it holds from the next one on."""
 
@@ -260,6 +252,5 @@ class JobStatus(Observed):
     )
     last_checkpoint: CheckpointStatus | None = Field(default=None, description="The last checkpoint.")
     attempt: Step | None = Field(default=None, description="Current trainer attempt.")
-    lineage: LineageStatus | None = Field(default=None, description="The run that this one was forked from.")
     stalled: StalledStatus | None = Field(default=None, description="Which process blocks the run.")
     usage: UsageStatus | None = Field(default=None, description="What the job has used.")

@@ -287,7 +287,7 @@ COLUMNS: Sequence[tuple[str, str, str, int, str]] = (
     ("GPUSeconds", ".status.usage.gpuSeconds", "integer", 1, "GPU seconds of its pods so far."),
     ("Reason", ".status.reason", "string", 1, "Reason of the status."),
 )
-SELECTABLE_FIELDS = (".spec.managedBy", ".spec.suspend", ".status.summary")
+SELECTABLE_FIELDS = (".spec.managedBy", ".spec.suspend")
 # Without these, generic clients call a job healthy that no operator has seen yet.
 INITIAL_CONDITIONS: tuple[tuple[str, str], ...] = (("Accepted", "Unknown"), ("Reconciling", "True"))
 # Tells two definitions apart where no one can compare them.

@@ -19,7 +19,7 @@ _DEFAULT_IN_WORDS = "Default: "
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A value in force: its path, the value as text, and `written`, `default`, the runtime, or what it derives from."""
+    """One value in force: its path, the value as text, and its origin: `written`, `default`, the runtime, or others."""
 
     path: str
     value: str

@@ -34,6 +34,8 @@ OUR_FOLDERS = (
     "/dev/shm",
 )
 CAPABILITIES = ("IPC_LOCK", "SYS_NICE")
+# Takes a pod's user and groups away, so that the cluster chooses them.
+SECURITY, DIRECTIVE, REPLACE = "spec.securityContext", "$patch", "replace"
 COMPUTING = ("rollout", "trainer")
 
 Problem = tuple[str, object, str]
@@ -190,7 +192,11 @@ def _security(role: str, context: object, path: str) -> Iterator[Problem]:
         return
     for key in ("runAsUser", "runAsGroup", "fsGroup"):
         if context.get(key) == 0 and not isinstance(context.get(key), bool):
-            yield f"{path}.{key}", 0, "processes of a job never run as root; null leaves it to the cluster"
+            yield (
+                f"{path}.{key}",
+                0,
+                f"processes of a job never run as root; {DIRECTIVE}: {REPLACE} leaves it to the cluster",
+            )
     never = {
         "privileged": (True, "a container of a job is never privileged"),
         "allowPrivilegeEscalation": (True, "a container of a job never gains privileges"),
@@ -198,7 +204,7 @@ def _security(role: str, context: object, path: str) -> Iterator[Problem]:
         "readOnlyRootFilesystem": (False, "mount a volume at what has to be written"),
     }
     for key, (value, because) in never.items():
-        if key in context and context[key] in (value, None):
+        if context.get(key) is value:
             yield f"{path}.{key}", context[key], because
     for key in ("procMount", "windowsOptions"):
         if context.get(key) is not None:
@@ -208,7 +214,9 @@ def _security(role: str, context: object, path: str) -> Iterator[Problem]:
         if key in context and (not isinstance(profile, Mapping) or profile.get("type", "Unconfined") == "Unconfined"):
             yield f"{path}.{key}", profile, "use RuntimeDefault or a Localhost profile"
     if role == "verifier":
-        other = [key for key in context if key not in ("runAsUser", "runAsGroup", "fsGroup", "supplementalGroups")]
+        other = [
+            key for key in context if key not in ("runAsUser", "runAsGroup", "fsGroup", "supplementalGroups", DIRECTIVE)
+        ]
         yield from ((f"{path}.{key}", context[key], _OF_VERIFIERS) for key in other)
     yield from _capabilities(role, context.get("capabilities", {}), f"{path}.capabilities")
 
@@ -226,11 +234,13 @@ def _capabilities(role: str, capabilities: object, path: str) -> Iterator[Proble
 
 
 def _directives(node: object, path: str) -> Iterator[Problem]:
-    """Refuse the directives of kubectl's patches: null removes a value, and that is all."""
+    """Refuse nulls, which clients drop on their way to the API server, and directives of patches but for one."""
     if isinstance(node, Mapping):
         for key, value in node.items():
-            if str(key).startswith("$"):
-                yield f"{path}{key}", value, "directives of patches are not read: null removes a value"
+            if value is None:
+                yield f"{path}{key}", None, "kubectl apply drops it: leave it out"
+            elif str(key).startswith("$") and (f"{path}{key}", value) != (f"{SECURITY}.{DIRECTIVE}", REPLACE):
+                yield f"{path}{key}", value, f"{DIRECTIVE}: {REPLACE} in {SECURITY} is the one directive that is read"
             yield from _directives(value, f"{path}{key}.")
     elif isinstance(node, Sequence) and not isinstance(node, str):
         for index, item in enumerate(node):

@@ -158,9 +158,9 @@ def _over(below: Mapping[str, JsonValue], above: Mapping[str, JsonValue], *, by_
         return dict(above)
     whole: Document = dict(below)
     for key, value in above.items():
-        known = whole.get(key)
-        both = isinstance(known, dict) and isinstance(value, dict)
-        whole[key] = _over(cast(Document, known), cast(Document, value), by_type=by_type) if both else value
+        lower = whole.get(key)
+        both = isinstance(lower, dict) and isinstance(value, dict)
+        whole[key] = _over(cast(Document, lower), cast(Document, value), by_type=by_type) if both else value
     return whole
 
 

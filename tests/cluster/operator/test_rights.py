@@ -13,7 +13,7 @@ from rljob_operator.kube import kinds, permissions
 from rljob_operator.kube.cache import Cache
 from rljob_operator.kube.resync import Lister
 from rljob_operator.settings import JobSettings, LeaderElection, Settings
-from rljob_testing import operator_installation, operator_stage, operator_stories
+from rljob_testing import operator_installation, operator_stage, operator_stories, runtime_makers
 from rljob_testing.cluster import admission
 from rljob_testing.cluster.light import LightCluster
 from rljob_testing.operator_installation import Installed
@@ -124,6 +124,17 @@ async def _policies_go_when_a_job_ceases_to_want_them(stage: Stage) -> None:
     await stage.runs()
 
 
+async def _a_runtime_of_the_cluster_is_accepted(stage: Stage) -> None:
+    await stage.create()
+    await stage.client.apply(kinds.CLUSTER_RUNTIME, "", runtime_makers.document())
+
+    async def is_accepted() -> bool:
+        runtime = await stage.client.get(kinds.CLUSTER_RUNTIME, "", "platform")
+        return bool(((runtime or {}).get("status") or {}).get("conditions"))
+
+    await stage.sees(is_accepted, within_s=_WITHIN_S)
+
+
 async def _a_quota_denies_its_pods(plane: LightCluster, stage: Stage) -> None:
     admission.apply_quota(plane, stage.namespace, "none", {"pods": "0"}, "exceeded quota: none")
     await stage.create()
@@ -142,6 +153,8 @@ LIVES = (
     _rollouts_that_scale_are_suspended,
     _policies_go_when_a_job_ceases_to_want_them,
     _a_job_is_cleaned_up_and_goes_with_its_time_to_live,
+    operator_stories.a_job_waits_for_its_runtime_and_keeps_what_it_was_begun_with,
+    _a_runtime_of_the_cluster_is_accepted,
 )
 
 

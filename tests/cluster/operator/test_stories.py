@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
+import yaml
 
 from rljob_api import enums, types
 from rljob_operator import clock
 from rljob_operator.kube import client as cluster
 from rljob_operator.kube import kinds
-from rljob_testing import operator_stage, operator_stories
+from rljob_testing import examples, operator_stage, operator_stories
 from rljob_testing.cluster import admission
 from rljob_testing.cluster.light import LightCluster
 from rljob_testing.cluster.manifests import Api
@@ -60,6 +61,45 @@ async def stage(scene: Scene, light_cluster: LightCluster, request: pytest.Fixtu
 @pytest.mark.parametrize("story", operator_stories.STORIES, ids=lambda story: story.__name__)
 async def test_story(stage: Stage, story: operator_stories.Story) -> None:
     await story(stage)
+
+
+async def test_the_job_of_twelve_lines_runs_with_the_platforms_runtime(
+    stage: Stage, light_cluster: LightCluster
+) -> None:
+    folder = examples.EXAMPLES / "runtime"
+    runtime = yaml.safe_load((folder / "runtime.yaml").read_text())
+    # The cluster has no PriorityClass, the coordinator's fake no certificate, and the installation no image for GPUs.
+    runtime["spec"]["fixed"] = {"security": {"tls": "off", "networkPolicy": True}}
+    for command, text in (
+        (("apply",), yaml.safe_dump(runtime)),
+        (("apply", "-n", stage.namespace), (folder / "job.yaml").read_text()),
+    ):
+        applied = light_cluster.kubectl(*command, "-f", "-", stdin=text)
+        assert applied.returncode == 0, applied.stderr
+    await stage.runs("maths")
+    job = await stage.job("maths")
+    assert job is not None
+    assert job["status"]["runtime"] == {
+        "kind": "ClusterRLJobRuntime", "name": "gpu-h100", "generation": 1, "currentGeneration": 1
+    }  # fmt: skip
+    assert "storage" not in job["spec"] or job["spec"]["storage"] == {}, "the operator writes no spec"
+    (trainer,) = await stage.children("Job")
+    pod = trainer["spec"]["template"]["spec"]
+    assert (pod["schedulerName"], pod["hostNetwork"]) == ("gpu-scheduler", True)
+    assert pod["containers"][0]["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
+
+    async def is_accepted() -> bool:
+        answer = await stage.client.get(kinds.CLUSTER_RUNTIME, "", "gpu-h100")
+        conditions = ((answer or {}).get("status") or {}).get("conditions") or [{}]
+        return bool(conditions[0].get("status") == "True")
+
+    await stage.sees(is_accepted)
+    refused = light_cluster.kubectl(
+        "patch", "rljob", "maths", "-n", stage.namespace, "--type=merge", "-p",
+        json.dumps({"spec": {"runtimeRef": {"name": "other"}}}),
+    )  # fmt: skip
+    assert "runtimeRef is frozen while the job runs" in refused.stderr
+    await stage.delete("RLJob", "maths")
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Job"])

@@ -192,8 +192,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "spec.template.trainer.spec.securityContext.runAsUser is 0",
     ),
     "any user": (
-        {"trainer": {"spec": {"securityContext": {"runAsNonRoot": None}}}},
-        "spec.template.trainer.spec.securityContext.runAsNonRoot is null",
+        {"trainer": {"spec": {"securityContext": {"runAsNonRoot": False}}}},
+        "spec.template.trainer.spec.securityContext.runAsNonRoot is false",
     ),
     "no seccomp": (
         {"trainer": box(securityContext={"seccompProfile": {"type": "Unconfined"}})},
@@ -243,6 +243,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"trainer": {"spec": {"volumes": [{"name": "v", "$patch": "delete"}]}}},
         "spec.template.trainer.spec.volumes[0].$patch is 'delete'",
     ),
+    "null, which clients drop": (
+        {"trainer": {"spec": {"securityContext": {"runAsUser": None}}}},
+        "spec.template.trainer.spec.securityContext.runAsUser is null, but kubectl apply drops it",
+    ),
     "Secret for a verifier": (
         {"verifier": {"spec": {"volumes": [{"name": "v", "secret": {"secretName": "s"}}]}}},
         "spec.template.verifier.spec.volumes is ",
@@ -282,10 +286,10 @@ GOOD: dict[str, dict[str, Any]] = {
         }
     },
     "user that the cluster chooses": {
-        role: {"spec": {"securityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}}}
+        role: {"spec": {"securityContext": {"$patch": "replace"}}}
         for role in ("coordinator", "rollout", "verifier", "trainer")
     },
-    "cache of models": {"rollout": {"spec": {"volumes": [{"name": "rljob-cache", "emptyDir": None, "nfs": {}}]}}},
+    "cache of models": {"rollout": {"spec": {"volumes": [{"name": "rljob-cache", "nfs": {}}]}}},
     "sidecar": {"trainer": {"spec": {"initContainers": [{"name": "log", "image": "x", "restartPolicy": "Always"}]}}},
     "network of the node": {"rollout": {"spec": {"hostNetwork": True, "hostIPC": True}}},
     "placement of verifiers": {"verifier": {"spec": {"tolerations": [{"operator": "Exists"}]}}},

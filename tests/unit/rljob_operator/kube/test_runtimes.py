@@ -1,14 +1,15 @@
 """What is kept of runtimes, and the status that says whether each is accepted."""
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
 import pytest
 
 from rljob_operator.kube.client import ApiError, Client
 from rljob_operator.kube.kinds import Kind
-from rljob_operator.kube.runtimes import Runtimes
+from rljob_operator.kube.runtimes import Runtimes, listed
 from rljob_testing import runtime_makers
 
 
@@ -86,6 +87,44 @@ def test_a_late_event_brings_no_runtime_back() -> None:
     assert not runtimes.remove(served(version=9, uid="old"))
     assert runtimes.remove(served(version=9, uid="new"))
     assert runtimes.find("ClusterRLJobRuntime", "", "platform") is None
+
+
+class Listed(Recorded):
+    """Lists the runtimes of the cluster that it was given. A fake."""
+
+    objects: tuple[dict[str, Any], ...] = ()
+
+    async def pages(self, kind: Kind, namespace: str | None) -> AsyncIterator[list[dict[str, Any]]]:
+        if self._status:
+            raise ApiError("refused", status=self._status)
+        yield [raw for raw in self.objects if raw["kind"] == kind.kind]
+
+
+def test_a_runtime_that_vanished_while_a_watch_was_broken_is_forgotten() -> None:
+    runtimes, api = Runtimes(), Listed()
+    api.objects = (served(version=1),)
+    assert asyncio.run(runtimes.compare(cast(Client, api), (None,)))
+    assert not asyncio.run(runtimes.compare(cast(Client, api), (None,))), "nothing changed"
+    api.objects = ()
+    assert asyncio.run(runtimes.compare(cast(Client, api), (None,)))
+    assert runtimes.find("ClusterRLJobRuntime", "", "platform") is None
+
+
+@pytest.mark.parametrize(("status", "raised"), [(403, False), (404, False), (500, True)])
+def test_what_may_not_be_listed_stays_as_it_is(status: int, raised: bool) -> None:
+    runtimes = Runtimes()
+    runtimes.put(served(version=1))
+    with pytest.raises(ApiError) if raised else contextlib.nullcontext():
+        assert not asyncio.run(runtimes.compare(cast(Client, Listed(status)), (None,)))
+    assert runtimes.find("ClusterRLJobRuntime", "", "platform") is not None
+
+
+@pytest.mark.parametrize("namespaces", [("team",), ("team", "other")])
+def test_an_operator_of_single_namespaces_lists_nothing_of_the_cluster(namespaces: tuple[str, ...]) -> None:
+    assert [(kind.kind, namespace) for kind, namespace in listed(namespaces)] == [
+        ("RLJobRuntime", namespace) for namespace in namespaces
+    ]
+    assert [kind.kind for kind, _ in listed((None,))] == ["ClusterRLJobRuntime", "RLJobRuntime"]
 
 
 @pytest.mark.parametrize("status", [404, 409])
