@@ -50,7 +50,7 @@ def for_cluster(job: RLJob, *, namespace: str) -> dict[str, object]:
 
     Raises ManifestError with every problem that a cluster sees.
     """
-    if problems := [*rules.problems(job.spec), *rules.cluster_problems(job.spec)]:
+    if problems := [*rules.problems(job.spec), *rules.cluster_problems(job.spec, may_have_runtime=True)]:
         raise errors.ManifestError(*problems)
     return as_values(job, namespace=namespace)
 

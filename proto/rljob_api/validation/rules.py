@@ -39,12 +39,16 @@ STORAGE_TYPE = (
 )
 
 
-def cluster_problems(spec: JobSpec) -> list[str]:
-    """Return a sentence for each thing that every cluster refuses of a manifest that is right on one machine."""
+def cluster_problems(spec: JobSpec, *, may_have_runtime: bool = False) -> list[str]:
+    """Return a sentence for each thing that every cluster refuses of a manifest that is right on one machine.
+
+    may_have_runtime: whether a runtime that is not known here may say what the manifest leaves out.
+    """
     problems = []
-    if spec.storage.type is None:
+    if spec.storage.type is None and not may_have_runtime:
         problems.append(messages.invalid("storage.type", None, STORAGE_TYPE))
-    if spec.weight_sync.transport == "file" and not spec.storage.is_shared:
+    is_open = spec.storage.type is None and may_have_runtime
+    if spec.weight_sync.transport == "file" and not (spec.storage.is_shared or is_open):
         needs = "trainer, rollouts and coordinator must mount one volume: set storage.checkpoints with accessMode"
         problems.append(messages.invalid("weightSync.transport", "file", f"{needs} ReadWriteMany, or use grpc"))
     if spec.resume_from is not None and spec.resume_from.job is not None:

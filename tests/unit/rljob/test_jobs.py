@@ -73,7 +73,11 @@ def test_a_file_is_a_job_too(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "field"),
-    [({"maxSteps": 0}, "spec.maxSteps"), ({"storage": {}}, "spec.storage.type"), ({"nonsense": 1}, "spec.nonsense")],
+    [
+        ({"maxSteps": 0}, "spec.maxSteps"),
+        ({"resumeFrom": {"job": "other"}}, "spec.resumeFrom.job"),
+        ({"nonsense": 1}, "spec.nonsense"),
+    ],
 )
 def test_a_wrong_job_is_refused_by_field_before_anything_is_sent(changes: dict[str, object], field: str) -> None:
     api = FakeJobApi()

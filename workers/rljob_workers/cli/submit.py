@@ -15,7 +15,7 @@ def submit(client: kubectl.Kubectl, path: pathlib.Path, *, changes: Sequence[str
     Raises ManifestError with every problem of the manifest, ClusterError with what the API server refuses.
     """
     manifest = prepare.read_manifest(path, changes)
-    if refused := rules.cluster_problems(manifest.job.spec):
+    if refused := rules.cluster_problems(manifest.job.spec, may_have_runtime=True):
         raise errors.ManifestError(*rules.problems(manifest.job.spec), *refused)
     print(client.apply(manifest.text, dry_run=dry_run))
     return int(enums.ExitCode.OK)

@@ -32,10 +32,16 @@ def test_a_dry_run_only_asks_the_server(rljob: Rljob, kubectl: FakeKubectl) -> N
 
 
 def test_a_job_that_every_cluster_refuses_is_not_sent(rljob: Rljob, kubectl: FakeKubectl) -> None:
-    result = rljob("submit", FOR_ONE_MACHINE, "--set", "spec.storage={}")
+    result = rljob("submit", FOR_CLUSTERS, "--set", "spec.resumeFrom={job: another}")
     assert result.exit_code == 2
-    assert "spec.storage" in result.stderr
+    assert "spec.resumeFrom.job" in result.stderr
     assert kubectl.calls() == []
+
+
+def test_what_a_job_leaves_out_may_be_said_by_a_runtime_of_the_cluster(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    kubectl.answers("apply", "rljob.rljob.dev/dapo serverside-applied\n")
+    assert rljob("submit", FOR_CLUSTERS, "--set", "spec.storage={}").exit_code == 0
+    assert len(kubectl.calls()) == 1
 
 
 def test_what_the_server_refuses_is_its_own_sentence(rljob: Rljob, kubectl: FakeKubectl) -> None:
