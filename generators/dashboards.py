@@ -917,6 +917,30 @@ TRAINER = (
                 queries=[Query(f"sum(increase(rljob_checkpoint_failures_total{{{JOB}}}[1d]))", "failed")],
             ),
             Panel(
+                title="Steps that a lost node would cost",
+                question="Do checkpoints reach the place where they last?",
+                good="It falls to zero at every checkpoint, or soon after.",
+                otherwise="Runbook of RLJobCheckpointUploadFailing.",
+                unit="short",
+                queries=[
+                    Query(f"max(rljob_checkpoint_lag_steps{{{JOB}}})", "steps"),
+                    Query(
+                        f"sum(increase(rljob_checkpoint_upload_failures_total{{{JOB}}}[10m]))", "uploads that failed"
+                    ),
+                ],
+            ),
+            Panel(
+                title="Bytes uploaded",
+                question="How much goes to the object store?",
+                good="A checkpoint's size, once for each.",
+                otherwise="Uploads that take longer than the steps between two: save less often.",
+                unit="Bps",
+                queries=[
+                    Query(f"sum(rate(rljob_checkpoint_upload_bytes_total{{{JOB}}}[10m]))", "bytes"),
+                    Query(quantile(0.95, "rljob_checkpoint_upload_seconds"), "p95 seconds of an upload"),
+                ],
+            ),
+            Panel(
                 title="Seconds per checkpoint",
                 question="What does a checkpoint cost?",
                 good="Small against what lies between two.",

@@ -118,6 +118,8 @@ STALL_REASONS = tuple(STALLS)
 # Why a run says of itself that it is degraded: the reasons of `RunStatus` that make the condition.
 INFRA_FAILURE_SHARE_HIGH, LEDGER_LOST = "InfraFailureShareHigh", "LedgerLost"
 DEGRADED_BY_RUN = (INFRA_FAILURE_SHARE_HIGH, LEDGER_LOST)
+# Checkpoints do not reach their object store.
+UPLOADS_FAILING = "UploadsFailing"
 
 _T = ConditionType
 
@@ -141,7 +143,7 @@ REASONS: Mapping[ConditionType, Mapping[str, tuple[str, ...]]] = {
     },
     _T.SUSPENDING: {"True": ("SuspendRequested", "Preempted", "QuotaEvicted"), "False": ("NotSuspending",)},
     _T.SUSPENDED: {"True": ("UserRequested", "WaitingForQuota", "Evicted"), "False": ("Resumed", "NotSuspended")},
-    _T.STATE_DURABLE: {"True": ("PersistentVolume", "ExternalStore"), "False": ("EmptyDir",)},
+    _T.STATE_DURABLE: {"True": ("PersistentVolume", "ExternalStore"), "False": ("EmptyDir", UPLOADS_FAILING)},
     _T.PODS_SCHEDULED: {
         "True": ("Scheduled",),
         "False": (

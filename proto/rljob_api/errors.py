@@ -18,6 +18,8 @@
     |  |- DigestError       bytes differ from their hash                                 (elsewhere)
     |  |- ConflictError     a version id that already names other bytes                  (never)
     |- CheckpointError      a checkpoint could not be written                            (later)
+    |- StorageError         an object store that does not answer, or fails               (later)
+    |  |- StorageAccessError  a bucket that is not there, or keys that do not open it    (never)
     |- ClusterError         the Kubernetes API or a pod                                  (later)
 
 Each class says when to retry and its gRPC status; an instance keeps its cause and survives pickling.
@@ -179,6 +181,18 @@ class CheckpointError(RLJobError):
     """A checkpoint could not be written; the one before it is as it was."""
 
     retry = Retry.LATER
+
+
+class StorageError(RLJobError):
+    """An object store that does not answer, or answers with a failure. Messages never hold keys or signatures."""
+
+    retry = Retry.LATER
+
+
+class StorageAccessError(StorageError):
+    """A bucket or container that does not exist, or keys that do not open it."""
+
+    retry = Retry.NEVER
 
 
 class ClusterError(RLJobError):

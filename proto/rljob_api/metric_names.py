@@ -151,5 +151,9 @@ METRICS: tuple[Metric, ...] = (
     _g(_T, "rljob_gpu_memory_bytes", "Peak of a step on the fullest accelerator.", "kind"),
     _h(_T, "rljob_checkpoint_seconds", "Seconds per checkpoint."),
     _c(_T, "rljob_checkpoint_failures_total", "Checkpoints that could not be written."),
-    _g(_T, "rljob_checkpoint_last_success_timestamp_seconds", "Unix time of the last checkpoint."),
+    _g(_T, "rljob_checkpoint_last_success_timestamp_seconds", "Unix time of the last checkpoint that lasts."),
+    _g(_T, "rljob_checkpoint_lag_steps", "Steps since the newest checkpoint that lasts: what a lost node would cost."),
+    _c(_T, "rljob_checkpoint_upload_bytes_total", "Bytes of checkpoints that are whole in their object store."),
+    _h(_T, "rljob_checkpoint_upload_seconds", "Seconds from the start of an upload until the checkpoint is whole."),
+    _c(_T, "rljob_checkpoint_upload_failures_total", "Tries of an upload to the object store that failed."),
 )

@@ -19,6 +19,7 @@ from rljob_api import enums, grading, suites, types
 from rljob_api.devices import Device
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.lifecycle import LogLevel, ObservabilitySpec
+from rljob_api.manifest.storage import S3Spec
 from rljob_api.manifest.verifier import ExecutionSettings, RewardSpec
 
 # The slowest reward's wall cap, once more after a lost grading worker, and time to wait for a free slot.
@@ -57,12 +58,15 @@ class TlsConfig(_Frozen):
 
 
 class ModelFiles(_Frozen):
-    """Where a model is loaded from: `path`, a folder or hub id, or if empty the built-in `name`, made in cache_dir."""
+    """Where a model is loaded from: `path`, a folder, a hub id or the URI of an object store, or if empty the built-in
+    `name`. What is made or fetched is kept in cache_dir. s3: for URIs.
+    """
 
     name: str
     revision: str = ""
     path: str = ""
     cache_dir: str
+    s3: S3Spec = S3Spec()
 
 
 class ProcessConfig(_Frozen):
@@ -113,6 +117,11 @@ class CoordinatorConfig(SpecConfig):
     keep_versions: int = 3
     lease_s: float = 60.0
     heartbeat_s: float = 1.0
+
+    @property
+    def cache_dir(self) -> str:
+        """Where data of object stores are kept, for the checks of the other roles too."""
+        return f"{self.state_dir}/cache"
 
     @property
     def max_steps(self) -> int:

@@ -194,7 +194,11 @@ def _model(spec: JobSpec, placement: Placement) -> process_config.ModelFiles:
         in_claim = source.claim_name is not None and placement.model_dir
         path = _below(placement.model_dir if in_claim else placement.base_dir, source.path or ".")
     return process_config.ModelFiles(
-        name=name, revision=spec.model.revision or "", path=path, cache_dir=placement.cache_dir
+        name=name,
+        revision=spec.model.revision or "",
+        path=path,
+        cache_dir=placement.cache_dir,
+        s3=spec.storage.s3,
     )
 
 
@@ -207,6 +211,7 @@ def _reference(spec: JobSpec, placement: Placement) -> process_config.ModelFiles
         revision=reference.revision or "",
         path=_named_folder(reference.name, placement.base_dir),
         cache_dir=placement.cache_dir,
+        s3=spec.storage.s3,
     )
 
 

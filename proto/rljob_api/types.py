@@ -638,9 +638,9 @@ class RunStatus:
     dump_failures: of the rollouts that are registered, since each of them started. failure: why the phase is FAILED.
     left_out: groups dropped since the start for a reason of enums.LEFT_OUT, by reason. failing_role: who lost answers
     since the last progress, the one that lost most; empty if none was lost. attempts: the newest trainer attempts that
-    registered, ascending. tokens: since the ledger began, generated (sampled, of groups that came back) and trained (of
-    finished steps, of repeated ones again). said_at: when this was said, by the coordinator's own clock as all times
-    here; 0 if unknown.
+    registered, ascending. storage_problem: why checkpoints do not reach their object store. tokens: since the ledger
+    began, generated (sampled, of groups that came back) and trained (of finished steps, of repeated ones again).
+    said_at: when this was said, by the coordinator's own clock as all times here; 0 if unknown.
     """
 
     job: str
@@ -677,5 +677,6 @@ class RunStatus:
     left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
     failing_role: str = ""
     attempts: Sequence[TrainerAttempt] = ()
+    storage_problem: str = ""
     said_at: float = 0.0
     tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)

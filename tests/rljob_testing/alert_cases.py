@@ -261,6 +261,12 @@ CASES: Mapping[str, Case] = {
         fires={of_job("rljob_checkpoint_failures_total"): "0x5 1x5"},
         quiet={of_job("rljob_checkpoint_failures_total"): "1x10"},
     ),
+    "RLJobCheckpointUploadFailing": Case(
+        severity="warning",
+        at="25m",
+        fires={of_job("rljob_checkpoint_upload_failures_total"): "0+1x30"},
+        quiet={of_job("rljob_checkpoint_upload_failures_total"): "0 1x30"},
+    ),
     "RLJobCheckpointStale": Case(
         severity="critical",
         at="135m",

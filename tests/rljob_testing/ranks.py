@@ -3,7 +3,7 @@
 import concurrent.futures
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 _WAIT_S = 20.0
@@ -12,11 +12,12 @@ _WAIT_S = 20.0
 class Reduce:
     """The reductions of one rank; every rank must call the same ones in the same order."""
 
-    def __init__(self, rank: int, slots: list[list[float]], barrier: threading.Barrier) -> None:
+    def __init__(self, rank: int, slots: list[list[Any]], barrier: threading.Barrier) -> None:
         """Share slots and barrier with the other ranks."""
         self._rank, self._slots, self._barrier = rank, slots, barrier
 
-    def _gather(self, values: Sequence[float]) -> list[list[float]]:
+    def gather(self, values: Sequence[T]) -> list[list[T]]:
+        """Return the values of every rank."""
         self._slots[self._rank] = list(values)
         self._barrier.wait(_WAIT_S)
         found = list(self._slots)
@@ -25,16 +26,16 @@ class Reduce:
 
     def total(self, values: Sequence[float]) -> list[float]:
         """Sum over ranks."""
-        return [sum(column) for column in zip(*self._gather(values), strict=True)]
+        return [sum(column) for column in zip(*self.gather(values), strict=True)]
 
     def largest(self, values: Sequence[float]) -> list[float]:
         """Maximum over ranks."""
-        return [max(column) for column in zip(*self._gather(values), strict=True)]
+        return [max(column) for column in zip(*self.gather(values), strict=True)]
 
 
-def run(bodies: Sequence[Callable[[Reduce], T]]) -> list[T]:
-    """Run one body per rank at the same time; return what each returned."""
-    barrier, slots = threading.Barrier(len(bodies)), [[0.0] for _ in bodies]
+def run(bodies: Sequence[Callable[[Reduce], T]], *, wait_s: float = _WAIT_S) -> list[T]:
+    """Run one body per rank at the same time; return what each returned, within `wait_s`."""
+    barrier, slots = threading.Barrier(len(bodies)), list[list[Any]]([] for _ in bodies)
     with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
         waiting = [pool.submit(body, Reduce(rank, slots, barrier)) for rank, body in enumerate(bodies)]
-        return [found.result(_WAIT_S) for found in waiting]
+        return [found.result(wait_s) for found in waiting]

@@ -38,10 +38,24 @@ class WitnessedBatches(batches.BatchClient):
         self._digest = digest(fetched[1])
         return fetched
 
-    def commit_step(self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float) -> None:
+    def commit_step(
+        self,
+        *,
+        step: int,
+        stats: Mapping[str, float],
+        started_at: float,
+        finished_at: float,
+        storage_problem: str = "",
+    ) -> None:
         """Tell, then commit."""
         tell(trained=step, groups=self._groups, digest=self._digest)
-        super().commit_step(step=step, stats=stats, started_at=started_at, finished_at=finished_at)
+        super().commit_step(
+            step=step,
+            stats=stats,
+            started_at=started_at,
+            finished_at=finished_at,
+            storage_problem=storage_problem,
+        )
 
 
 def digest(micro_batches: Sequence[types.MicroBatch]) -> str:

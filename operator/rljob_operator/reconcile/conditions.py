@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rljob_api import enums
-from rljob_api.conditions import DEGRADED_BY_RUN, INFRA_FAILURE_SHARE_HIGH, LEDGER_LOST
+from rljob_api import enums, types
+from rljob_api.conditions import DEGRADED_BY_RUN, INFRA_FAILURE_SHARE_HIGH, LEDGER_LOST, UPLOADS_FAILING
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.job import OUR_OPERATOR, JobSpec
 from rljob_api.manifest.status import Condition, JobStatus
@@ -148,7 +148,7 @@ def _states(observed: Observed, outcome: RunOutcome, now: float) -> dict[Type, S
         Type.CHILDREN_APPLIED: _applied(outcome),
         Type.SUSPENDING: State("True", outcome.suspending) if outcome.suspending else State("False", "NotSuspending"),
         Type.SUSPENDED: _suspended(outcome),
-        Type.STATE_DURABLE: _durable(observed.job.spec),
+        Type.STATE_DURABLE: durable(observed.job.spec, observed.hears),
         Type.PODS_SCHEDULED: _scheduled(observed, outcome, now),
         **_isolated(observed),
         **ready,
@@ -197,9 +197,12 @@ def _suspended(outcome: RunOutcome) -> State:
     return State("False", "Resumed" if outcome.resumed else "NotSuspended")
 
 
-def _durable(spec: JobSpec) -> State:
+def durable(spec: JobSpec, run: types.RunStatus | None) -> State:
+    """Return whether state outlives its pods; `run`: what the coordinator says while it answers."""
+    if run is not None and run.storage_problem:
+        return State("False", UPLOADS_FAILING, shorten(run.storage_problem))
     if spec.storage.type == "Persistent":
-        return State("True", "PersistentVolume")
+        return State("True", "PersistentVolume" if spec.storage.checkpoint_uri is None else "ExternalStore")
     return State("False", "EmptyDir", "ledger, checkpoints and export are lost with their pods: storage is Ephemeral")
 
 

@@ -5,7 +5,8 @@
     rollout       checkpoints   dumps, where many nodes may mount it
     all three     checkpoints   weights too, with weightSync.transport file
 
-Each is a claim of the user's, one that is made for the job, or, in an Ephemeral job, an emptyDir for each pod.
+Each is a claim of the user's, one that is made for the job, or, in an Ephemeral job, an emptyDir for each pod. With an
+object store, `checkpoints` is an emptyDir of the trainer's pod: what is not uploaded yet.
 """
 
 from rljob_api import cluster_placement
@@ -47,6 +48,9 @@ def coordinator_mounts(inputs: Inputs) -> tuple[Manifest, ...]:
 
 def checkpoint_volume(inputs: Inputs) -> Manifest:
     """Return the volume that the trainer writes to."""
+    if inputs.job.spec.storage.checkpoint_uri is not None:
+        # How large checkpoints are is not known here: requests and limits of ephemeral-storage bound them.
+        return {"name": CHECKPOINTS, "emptyDir": {}}
     return _volume(CHECKPOINTS, _claim_name(inputs, CHECKPOINTS, _checkpoints(inputs)))
 
 

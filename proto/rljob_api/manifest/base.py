@@ -252,6 +252,18 @@ Module = Annotated[
     str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")
 ]
 Path = Annotated[str, Field(min_length=1, max_length=1024)]
+# A bucket and what is below it, or a folder. No user, password, query or fragment: keys come by the environment.
+OBJECT_URI_PATTERN = (
+    r"^((s3|gs|az)://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](/[A-Za-z0-9._=+-]+)*/?|file://(/[A-Za-z0-9._=+-]+)+/?)$"
+)
+
+
+def is_object_uri(text: str) -> bool:
+    """Return whether a text names something in an object store."""
+    return re.match(OBJECT_URI_PATTERN, text) is not None
+
+
+ObjectUri = Annotated[str, Field(max_length=1024, pattern=OBJECT_URI_PATTERN)]
 Label = Annotated[str, Field(max_length=317)]
 TokenId = Annotated[int, Field(ge=0, le=INT32)]
 Config = dict[Annotated[str, Field(max_length=128)], JsonValue]

@@ -15,6 +15,7 @@ from rljob_api.manifest.base import (
     Decimal,
     Import,
     Name,
+    ObjectUri,
     Path,
     Problem,
     Section,
@@ -53,11 +54,16 @@ class ReasoningGymSpec(Section):
 
 
 class DataSourceSpec(Section):
-    """One named source of records: exactly one of path, hub and reasoningGym."""
+    """One named source of records: exactly one of path, uri, hub and reasoningGym."""
 
     name: Name = Field(description="Name of the source, unique in its list.")
     path: Path | None = Field(
         default=None, description="JSONL or parquet file; relative to the manifest on one machine."
+    )
+    uri: ObjectUri | None = Field(
+        default=None,
+        description="JSONL or parquet file in an object store, such as s3://bucket/questions.jsonl; keys come by the"
+        " environment of the coordinator.",
     )
     hub: Path | None = Field(default=None, description="Hugging Face data set id.")
     reasoning_gym: ReasoningGymSpec | None = Field(default=None, description="Generated tasks of reasoning-gym.")
@@ -77,15 +83,16 @@ class DataSourceSpec(Section):
 
     @rule(
         CelRule(
-            rule="(has(self.path) ? 1 : 0) + (has(self.hub) ? 1 : 0) + (has(self.reasoningGym) ? 1 : 0) == 1",
-            message="set exactly one of path, hub and reasoningGym",
+            rule="(has(self.path) ? 1 : 0) + (has(self.uri) ? 1 : 0) + (has(self.hub) ? 1 : 0)"
+            " + (has(self.reasoningGym) ? 1 : 0) == 1",
+            message="set exactly one of path, uri, hub and reasoningGym",
         ),
     )
     def one_place(self) -> Iterator[Problem]:
-        places = {"path": self.path, "hub": self.hub, "reasoningGym": self.reasoning_gym}
+        places = {"path": self.path, "uri": self.uri, "hub": self.hub, "reasoningGym": self.reasoning_gym}
         present = [key for key, value in places.items() if value is not None]
         if len(present) != 1:
-            what = " and ".join(present) if present else "none of path, hub and reasoningGym"
+            what = " and ".join(present) if present else "none of path, uri, hub and reasoningGym"
             yield "", self.name, f"it has {what}: set exactly one of them"
 
 

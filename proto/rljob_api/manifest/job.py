@@ -162,7 +162,7 @@ class JobSpec(Section):
             evaluation=with_parts(self.evaluation, sampling=evaluated),
             async_=filled(self.async_, max_inflight_groups=self.most_inflight_groups),
         )
-        if (claim := self.storage.checkpoints) is not None:
+        if (claim := self.storage.checkpoints) is not None and claim.uri is None:
             many = self.trainer.nodes > 1 or self.weight_sync.transport == "file"
             claim = filled(claim, access_mode="ReadWriteMany" if many else "ReadWriteOnce")
             self.__dict__["storage"] = with_parts(self.storage, checkpoints=claim)

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rljob_api.manifest.base import Name, Path, Problem, Section, Text, no_effect, rule
+from rljob_api.manifest.base import Name, Path, Problem, Section, Text, is_object_uri, no_effect, rule
 
 BUILTIN = "builtin:"
 Dtype = Literal["bfloat16", "float16", "float32"]
@@ -36,7 +36,10 @@ class ReferenceSpec(Section):
 class ModelSpec(Section):
     """Which model is trained."""
 
-    name: Path = Field(description="Hugging Face id, folder, or builtin:smollm2-135m-instruct.")
+    name: Path = Field(
+        description="Hugging Face id, folder, builtin:smollm2-135m-instruct, or a folder of an object store, such as"
+        " s3://bucket/model: keys come by the environment of rollouts and trainer."
+    )
     revision: Text | None = Field(default=None, description="Hub revision: branch, tag or commit.")
     dtype: Dtype = Field(
         default="bfloat16",
@@ -51,6 +54,12 @@ class ModelSpec(Section):
         default=None,
         description="Reference model of the KL term; needed exactly when algorithm.loss.klCoef is above 0.",
     )
+
+    @rule()
+    def objects_have_no_revisions(self) -> Iterator[Problem]:
+        """Revisions are of a hub."""
+        if self.revision is not None and is_object_uri(self.name):
+            yield "revision", self.revision, no_effect(f"model.name is '{self.name}', which has no revisions")
 
     @rule()
     def source_has_a_use(self) -> Iterator[Problem]:

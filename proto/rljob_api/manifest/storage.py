@@ -2,15 +2,25 @@
 
 Two places, because they are written in different ways. The coordinator alone writes `state`: a database, which needs a
 block volume or a local one. Trainer pods on any node write `checkpoints`: whole files, for which a network file system
-is right.
+or an object store is right. An object store is used on one machine too.
 """
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rljob_api.manifest.base import FORBIDDEN, CelRule, Name, Problem, Quantity, Section, no_effect, rule
+from rljob_api.manifest.base import (
+    FORBIDDEN,
+    CelRule,
+    Name,
+    ObjectUri,
+    Problem,
+    Quantity,
+    Section,
+    no_effect,
+    rule,
+)
 
 StorageType = Literal["Persistent", "Ephemeral"]
 AccessMode = Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]
@@ -72,24 +82,72 @@ class StateStorageSpec(ClaimSpec):
     )
 
 
+_OF_CLAIMS = ("claimName", "size", "storageClassName", "retention", "accessMode")
+
+
 class CheckpointStorageSpec(ClaimSpec):
-    """The volume of checkpoints, exports and, with ReadWriteMany, trajectory dumps. The coordinator is not near it."""
+    """Where checkpoints and exports go: a volume, or an object store. The coordinator is not near either.
+
+    The volume also takes, with ReadWriteMany, trajectory dumps.
+    """
 
     access_mode: AccessMode | None = Field(
         default=None,
         description="Of a new claim, or what the existing one can do. Default: ReadWriteMany if trainer.nodes is above"
         " 1 or weightSync.transport is file, else ReadWriteOnce, with which one trainer pod alone mounts it.",
     )
+    uri: ObjectUri | None = Field(
+        default=None,
+        description="Folder of an object store instead of a claim: s3://bucket/prefix, gs://bucket/prefix,"
+        " az://account/container/prefix or file:///folder. A folder with the job's uid is made in it. Checkpoints"
+        " are written to the trainer's own disk and uploaded while training continues. Keys come by the environment:"
+        " spec.trainer.pod.env, or workload identity.",
+    )
 
     @rule()
-    def claim_is_named_or_sized(self) -> Iterator[Problem]:
+    def place_is_named(self) -> Iterator[Problem]:
         """How large checkpoints are depends on the model: there is no size that is right for all."""
-        if self.claim_name is None and self.size is None:
-            yield "size", None, "name an existing claim (claimName), or give the size of a new one (size: 500Gi)"
+        if self.claim_name is None and self.size is None and self.uri is None:
+            because = "name an existing claim (claimName), give the size of a new one (size: 500Gi), or an object store"
+            yield "uri", None, f"{because} (uri: s3://bucket/prefix)"
+
+    @rule(
+        CelRule(
+            field="uri",
+            reason=FORBIDDEN,
+            rule="!has(self.uri) || !(" + " || ".join(f"has(self.{field})" for field in _OF_CLAIMS) + ")",
+            message="checkpoints go to an object store (uri) or to a claim: leave one of them out",
+        ),
+    )
+    def store_or_claim(self) -> Iterator[Problem]:
+        """One place, so that nobody looks for checkpoints in the other."""
+        values = (self.claim_name, self.size, self.storage_class_name, self.retention, self.access_mode)
+        written = [
+            key
+            for key, value in zip(_OF_CLAIMS, values, strict=True)
+            if value is not None and (key != "accessMode" or self.is_written("access_mode"))
+        ]
+        if self.uri is not None and written:
+            because = f"{' and '.join(written)} would name a claim: leave out uri or what is about the claim"
+            yield "uri", self.uri, because
+
+
+class S3Spec(Section):
+    """Where buckets of s3:// URIs are, for all of them in a manifest: checkpoints, models and data."""
+
+    endpoint: Annotated[str, Field(max_length=256, pattern=r"^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?$")] | None = Field(
+        default=None,
+        description="Service that speaks S3, such as https://minio.example.com:9000. Unset: AWS_ENDPOINT_URL of the"
+        " environment, else Amazon's.",
+    )
+    region: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9-]+$")] | None = Field(
+        default=None, description="Region of the buckets. Unset: AWS_REGION of the environment, else us-east-1."
+    )
 
 
 class StorageSpec(Section):
-    """Where state lives in a cluster, which runs no job that does not say so. `rljob run` has its run directory.
+    """Where state lives in a cluster, which runs no job that does not say so. `rljob run` has its run directory, and
+    reads of this only where object stores are.
 
     What is changed while a job is suspended holds from its resume on. State is not copied from one place to another.
     """
@@ -103,21 +161,24 @@ class StorageSpec(Section):
         default=None, description=f"Volume of the coordinator's ledger and weights. Unset: a new claim of {STATE_SIZE}."
     )
     checkpoints: CheckpointStorageSpec | None = Field(
-        default=None, description="Volume of checkpoints and exports. Needed with Persistent."
+        default=None,
+        description="Volume or object store of checkpoints and exports. Needed with Persistent. An object store is used"
+        " by `rljob run` too.",
     )
+    s3: S3Spec = Field(default=S3Spec(), description="Endpoint and region of s3:// URIs.")
 
     @rule(
         CelRule(
             field="type",
             rule="(has(self.type) && self.type == 'Persistent') || (!has(self.state) && !has(self.checkpoints))",
-            message="state and checkpoints are volumes of type Persistent: use that, or leave them out",
+            message="state and checkpoints are of type Persistent: use that, or leave them out",
         ),
     )
     def type_and_volumes_agree(self) -> Iterator[Problem]:
         """Persistent storage has volumes, and nothing else reads them."""
         if self.type == "Persistent" and self.checkpoints is None:
-            because = "type is 'Persistent', which needs a place for checkpoints: set checkpoints.claimName or"
-            yield "checkpoints", None, f"{because} checkpoints.size, or use type Ephemeral"
+            because = "type is 'Persistent', which needs a place for checkpoints: set checkpoints.claimName,"
+            yield "checkpoints", None, f"{because} checkpoints.size or checkpoints.uri, or use type Ephemeral"
         written = [key for key, part in (("state", self.state), ("checkpoints", self.checkpoints)) if part is not None]
         if self.type != "Persistent" and written:
             yield "type", self.type, f"{' and '.join(written)} would not be read: use type Persistent, or leave it out"
@@ -129,8 +190,14 @@ class StorageSpec(Section):
 
     @property
     def checkpoint_claim(self) -> CheckpointStorageSpec | None:
-        """The volume of checkpoints; None for checkpoints that end with their pod."""
-        return self.checkpoints if self.type == "Persistent" else None
+        """The volume of checkpoints; None for those in an object store, and for those that end with their pod."""
+        return self.checkpoints if self.type == "Persistent" and self.checkpoint_uri is None else None
+
+    @property
+    def checkpoint_uri(self) -> str | None:
+        """The object store of checkpoints and exports, without a slash at the end."""
+        uri = None if self.checkpoints is None else self.checkpoints.uri
+        return None if uri is None else uri.rstrip("/")
 
     @property
     def is_shared(self) -> bool:

@@ -221,6 +221,11 @@ def _pattern(field: FieldInfo | None, pattern: str) -> str:
         return "must be letters, digits, dots and dashes, beginning and ending with a letter or digit"
     if pattern == base.JOB_NAME_PATTERN:
         return "must be lower-case letters, digits and dashes, beginning with a letter (RFC 1035)"
+    if pattern == base.OBJECT_URI_PATTERN:
+        return (
+            "must be s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix or file:///folder, without"
+            " keys: those come by the environment"
+        )
     purpose = "" if field is None else f" ({_purpose(field)})"
     return f"must match {pattern}{purpose}"
 

@@ -34,8 +34,8 @@ def warnings(spec: JobSpec) -> list[str]:
 
 # What a job in a cluster has to say of its storage, whatever else it says.
 STORAGE_TYPE = (
-    "say where ledger, checkpoints and model go: type Persistent with checkpoints.claimName or checkpoints.size,"
-    " or type Ephemeral to lose them with their pods"
+    "say where ledger, checkpoints and model go: type Persistent with checkpoints.claimName, checkpoints.size"
+    " or checkpoints.uri, or type Ephemeral to lose them with their pods"
 )
 
 

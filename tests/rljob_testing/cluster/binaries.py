@@ -33,13 +33,16 @@ class Tool:
 LIGHT = ("kube-apiserver", "kube-controller-manager", "kubectl")
 NODES = ("kube-scheduler", "kubelet", "kube-proxy", "coredns")
 CHART = ("helm", "kubeconform")
+# A real S3 service.
+STORE = ("minio",)
 # What the tests of every checkout need; nodes take minutes more to build and are asked for.
-TESTS = (*LIGHT, *CHART)
+TESTS = (*LIGHT, *CHART, *STORE)
 TOOLS: Sequence[Tool] = (
     *(Tool(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}") for name in (*LIGHT, *NODES[:3])),
     Tool("helm", "helm", "helm.sh/helm/v3/cmd/helm"),
     Tool("kubeconform", "kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),
     Tool("coredns", "coredns", "github.com/coredns/coredns"),
+    Tool("minio", "minio", "github.com/minio/minio"),
     Tool("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     Tool("keda-operator", "keda", "github.com/kedacore/keda/v2/cmd/operator"),
     Tool("keda-adapter", "keda", "github.com/kedacore/keda/v2/cmd/adapter"),

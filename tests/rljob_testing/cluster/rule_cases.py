@@ -128,6 +128,15 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
     ),
     *(
         (
+            "checkpoints go to an object store",
+            "storage.checkpoints.uri",
+            {"storage": {"type": "Persistent", "checkpoints": {"uri": "s3://runs/mine"}}},
+            {"storage": {"type": "Persistent", "checkpoints": {"uri": "s3://runs/mine", **claim}}},
+        )
+        for claim in ({"size": "1Gi"}, {"claimName": "mine"}, ONE)
+    ),
+    *(
+        (
             f"{key} is for a new claim",
             f"storage.{place}.{key}",
             {"storage": {**NEW_CLAIMS, place: {"size": "1Gi", key: value}}},

@@ -437,7 +437,7 @@ TABLE: dict[str, Row] = {
     ),
     "source without a place": Row(
         {"data.train": [{"name": "sums"}]},
-        "spec.data.train[0] is 'sums', but it has none of path, hub and reasoningGym",
+        "spec.data.train[0] is 'sums', but it has none of path, uri, hub and reasoningGym",
         {"data.train": [{"name": "sums", "reasoningGym": {"name": "chain_sum"}}]},
     ),
     "name that stands twice": Row(
@@ -525,9 +525,14 @@ TABLE: dict[str, Row] = {
         "spec.storage.type is null, but state and checkpoints would not be read",
         {"storage": {"type": "Persistent", "state": {}, "checkpoints": {"size": "10Gi"}}},
     ),
+    "checkpoints in a store and on a claim": Row(
+        {"storage": {"type": "Persistent", "checkpoints": {"uri": "s3://runs/mine", "size": "10Gi"}}},
+        "spec.storage.checkpoints.uri is 's3://runs/mine', but size would name a claim",
+        {"trainer.nodes": 2, "storage": {"type": "Persistent", "checkpoints": {"uri": "s3://runs/mine"}}},
+    ),
     "checkpoints on a claim without name and size": Row(
         {"storage": {"type": "Persistent", "checkpoints": {"accessMode": "ReadWriteMany"}}},
-        "spec.storage.checkpoints.size is null, but name an existing claim",
+        "spec.storage.checkpoints.uri is null, but name an existing claim",
         {"storage": {"type": "Persistent", "checkpoints": {"size": "10Gi", "accessMode": "ReadWriteMany"}}},
     ),
     "size of a claim that exists": Row(
@@ -555,6 +560,11 @@ TABLE: dict[str, Row] = {
         },
         "spec.storage.checkpoints.accessMode is 'ReadWriteOncePod', but trainer.nodes is 2",
         {"storage": {"type": "Persistent", "checkpoints": {"size": "1Gi", "accessMode": "ReadWriteOncePod"}}},
+    ),
+    "a revision of a model in an object store": Row(
+        {"model": {"name": "s3://models/mine", "revision": "main"}},
+        "spec.model.revision is 'main', but model.name is 's3://models/mine', which has no revisions",
+        {"model": {"name": "s3://models/mine"}},
     ),
     "a source of a built-in model": Row(
         {"model": {"name": "builtin:smollm2-135m-instruct", "source": {"secretName": "hub"}}},
@@ -856,6 +866,13 @@ def test_every_combination_of_number_formats_serves_what_is_trained_or_is_warned
             "spec.weightSync.transport is 'file', but trainer, rollouts and coordinator must mount one volume",
         ),
         (
+            {
+                "storage": {"type": "Persistent", "checkpoints": {"uri": "s3://runs"}},
+                "weightSync.transport": "file",
+            },
+            "spec.weightSync.transport is 'file', but trainer, rollouts and coordinator must mount one volume",
+        ),
+        (
             {"storage": {"type": "Ephemeral"}, "resumeFrom": {"job": "old"}},
             "not supported yet: spec.resumeFrom.job = 'old' in a cluster",
         ),
@@ -876,6 +893,7 @@ def test_what_runs_on_one_machine_and_in_no_cluster_is_told_to_a_cluster_alone(
         {"storage": {"type": "Ephemeral"}},
         {"storage": CHECKPOINTS},
         {"storage": CHECKPOINTS, "weightSync.transport": "file"},
+        {"storage": {"type": "Persistent", "checkpoints": {"uri": "gs://runs"}}, "trainer.nodes": 4},
         {"storage": CHECKPOINTS, "resumeFrom": {"uri": "file:///var/lib/rljob/u-0/checkpoints", "step": 3}},
     ],
 )

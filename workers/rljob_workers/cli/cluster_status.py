@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 
 from rljob_api import enums, waiting
-from rljob_api.conditions import STALL_REASONS, ConditionType
+from rljob_api.conditions import STALL_REASONS, UPLOADS_FAILING, ConditionType
 from rljob_api.manifest.status import PaceStatus, TrajectoriesStatus, UsageStatus
 from rljob_workers.cli import cluster, cluster_logs, kubectl, why_text
 from rljob_workers.cli import inspect as local
@@ -84,6 +84,8 @@ def lines(job: cluster.Job, now: float) -> Iterator[str]:
     if status.usage is not None:
         yield terminal.line(usage_line(status.usage))
     yield from map(terminal.line, _losses(status.trajectories))
+    if problem := _storage_problem(job):
+        yield terminal.line(problem)
     stalled = job.condition(ConditionType.STALLED)
     if stalled is not None and stalled.status == "True":
         yield terminal.line(f"stalled ({stalled.reason}): {stalled.message}")
@@ -155,10 +157,16 @@ def account(
         job=job.name,
         headline=f"{headline(job)}, step {job.status.step or 0} of {job.max_steps}",
         running=not ended,
+        storage_problem="" if ended else _storage_problem(job),
         down=down,
         diagnosis=None if ended else _diagnosis(job),
         events=events,
     )
+
+
+def _storage_problem(job: cluster.Job) -> str:
+    durable = job.condition(ConditionType.STATE_DURABLE)
+    return durable.message if durable is not None and durable.reason == UPLOADS_FAILING else ""
 
 
 def _is_over(job: cluster.Job) -> bool:

@@ -118,7 +118,11 @@ def _as_text(run_status: types.RunStatus | None, states: Mapping[str, supervise.
     if run_status is not None:
         lines.append(_as_line(run_status, states))
         lines.append(waiting.chain_of(run_status).message(time.time()))
-        lines += why_text.loss_sentences(left_out=run_status.left_out, dump_failures=run_status.dump_failures)
+        lines += why_text.loss_sentences(
+            left_out=run_status.left_out,
+            dump_failures=run_status.dump_failures,
+            storage_problem=run_status.storage_problem,
+        )
     return "\n".join(line for line in lines if line)
 
 
@@ -214,6 +218,7 @@ def account(
         idle_s=idle_s,
         stalled_after_s=limit_s,
         links=waiting.chain_of(run_status).links,
+        storage_problem=run_status.storage_problem,
         down=down,
         diagnosis=None if down else _held_up_by(run_status, idle_s=idle_s, limit_s=limit_s, now=now),
         events=events,

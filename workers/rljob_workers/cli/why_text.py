@@ -27,6 +27,7 @@ class Account:
     headline: its status, in words. idle_s: seconds since the last progress, None if unknown; stalled_after_s: from
     when on that is a stall. links: who waits for whom. down: what does not run and should.
     diagnosis: what blocks it, None if nothing does. events: the last, oldest first.
+    storage_problem: why checkpoints do not reach their object store, while the run goes on.
     """
 
     job: str
@@ -38,6 +39,7 @@ class Account:
     down: Sequence[StoppedProcess] = ()
     diagnosis: waiting.Diagnosis | None = None
     events: Sequence[log_lines.Line] = ()
+    storage_problem: str = ""
 
     @property
     def stalled(self) -> bool:
@@ -55,6 +57,7 @@ def as_json(account: Account) -> dict[str, object]:
         "idle_s": account.idle_s,
         "stalled_after_s": account.stalled_after_s,
         "stalled": account.stalled,
+        "storage_problem": account.storage_problem,
         "chain": [dataclasses.asdict(link) for link in account.links],
         "down": [dataclasses.asdict(process) for process in account.down],
         "diagnosis": None
@@ -66,6 +69,8 @@ def as_json(account: Account) -> dict[str, object]:
 
 def lines(account: Account, now: float) -> Iterator[str]:
     yield terminal.line(f"{account.job}: {account.headline}{_idle(account)}")
+    if account.storage_problem:
+        yield terminal.line(account.storage_problem)
     if account.down:
         yield "not running"
         for process in account.down:
@@ -103,8 +108,10 @@ _WHY = {
 }
 
 
-def loss_sentences(*, left_out: Mapping[str, int], dump_failures: int) -> Iterator[str]:
+def loss_sentences(*, left_out: Mapping[str, int], dump_failures: int, storage_problem: str = "") -> Iterator[str]:
     """Yield a sentence for each loss; none if there is none. left_out: how many groups, by reason."""
+    if storage_problem:
+        yield storage_problem
     for reason, why in _WHY.items():
         if count := left_out.get(reason, 0):
             yield f"{_counted(count, 'group')} left out, because {why}; the logs of the rollouts name the first"

@@ -3,6 +3,7 @@ only.
 """
 
 import asyncio
+import pathlib
 import sys
 from collections.abc import Sequence
 
@@ -36,7 +37,11 @@ def check(config: process_config.CoordinatorConfig) -> int:
     from rljob_workers.coordinator.trackers import base as trackers
     from rljob_workers.data import records
 
-    spec = config.spec
+    try:
+        spec = records.on_this_machine(config.spec, pathlib.Path(config.cache_dir))
+    except (errors.DataError, errors.StorageError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return int(enums.ExitCode.BAD_INPUT)
     checked = [records.check_sources(spec.data.train), records.check_sources(spec.evaluation.suites)]
     problems = [str(problem) for source_problems, _ in checked for problem in source_problems]
     for tracker in spec.observability.trackers:

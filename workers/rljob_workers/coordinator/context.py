@@ -31,6 +31,8 @@ class CoordinatorContext:
     suites: dict[str, evaluation.Suite]
     artifacts: store.ArtifactStore
     started_at: float
+    # What the trainer last said of its object store.
+    storage_problem: str = ""
 
     def record(self, ref: prompts.PromptRef, *, evaluating: bool) -> types.PromptRecord:
         """Raises DataError if the data no longer hold it."""

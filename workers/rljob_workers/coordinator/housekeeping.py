@@ -167,6 +167,7 @@ class Housekeeper:
             infra_share=self._infra_share,
             failing_role=self._failing_role,
             evaluators=self._context.pods.evaluators,
+            storage_problem=self._context.storage_problem,
         )
 
     async def _evaluate(self, now: float) -> None:

@@ -45,12 +45,13 @@ class State:
 
 def load_data(config: process_config.CoordinatorConfig) -> Data:
     """Load and validate all sources. Raises DataError with every problem."""
-    sources = {source.name: records.load_source(source) for source in config.spec.data.train}
+    spec = records.on_this_machine(config.spec, pathlib.Path(config.cache_dir))
+    sources = {source.name: records.load_source(source) for source in spec.data.train}
     suites = {
         suite.name: evaluation.Suite(
             source=records.load_source(suite), samples_per_prompt=config.spec.evaluation.samples_per_prompt
         )
-        for suite in config.spec.evaluation.suites
+        for suite in spec.evaluation.suites
     }
     indexes = tuple(
         prompts.SourceIndex(name=source.name, prompt_ids=source.prompt_ids, weight=source.weight)

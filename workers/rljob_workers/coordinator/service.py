@@ -117,6 +117,7 @@ class TrainService(train_pb2_grpc.TrainServicer):
             stats=dict(request.stats),
             started_at=request.started_at,
             finished_at=request.finished_at,
+            storage_problem=request.storage_problem,
         )
         return train_pb2.CommitStepReply(duplicate=duplicate)
 

@@ -11,6 +11,7 @@ from rljob_workers.coordinator.reporting import oat_metrics
 Reply = tuple[types.BatchHeader, list[bytes]]
 # Series of reward means at most: 16 rewards with a few parts each.
 MOST_PARTS = 64
+_MOST_PROBLEM_CHARS = 500
 
 
 class Training:
@@ -77,12 +78,19 @@ class Training:
                 metrics.gauge("rljob_reward_component_mean").set(mean, reward=reward)
 
     async def commit_step(
-        self, *, token: str, step: int, stats: Mapping[str, float], started_at: float, finished_at: float
+        self,
+        *,
+        token: str,
+        step: int,
+        stats: Mapping[str, float],
+        started_at: float,
+        finished_at: float,
+        storage_problem: str = "",
     ) -> bool:
         """Record a finished step; True if it was already."""
         now = self._context.clock.now()
         self._context.pods.record_contact(token, now=now)
-        return await self._context.ledger.run(
+        duplicate = await self._context.ledger.run(
             steps.commit_step,
             token=token,
             step=step,
@@ -91,6 +99,9 @@ class Training:
             finished_at=finished_at,
             now=now,
         )
+        # After the ledger, which refuses a trainer that was replaced.
+        self._context.storage_problem = storage_problem[:_MOST_PROBLEM_CHARS]
+        return duplicate
 
     async def commit_checkpoint(self, *, token: str, step: int, uri: str, seconds: float, final: bool) -> list[int]:
         """Record a checkpoint and prune. Which older ones may go is the trainer's decision: the answer is empty."""

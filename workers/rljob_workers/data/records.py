@@ -12,8 +12,11 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from rljob_api import errors, types
+from rljob_api.manifest import base
 from rljob_api.manifest.data import DataSourceSpec, TrainSourceSpec
+from rljob_api.manifest.job import JobSpec
 from rljob_workers.data import formats, readers
+from rljob_workers.objects import cache
 
 logger = logging.getLogger(__name__)
 _NUM_LOGGED = 20
@@ -53,6 +56,29 @@ class LoadedSource:
     def place(self, index: int) -> str:
         """Return `file:line` of a record."""
         return f"{self.where}:{self.lines[index]}"
+
+
+def on_this_machine(spec: JobSpec, cache_dir: pathlib.Path) -> JobSpec:
+    """Return the spec with its sources in object stores as files below `cache_dir`, fetched unless they are there.
+
+    Raises DataError for one that is not there or cannot be opened, StorageError where a store does not answer.
+    """
+
+    def fetched(source: base.SectionT) -> base.SectionT:
+        assert isinstance(source, DataSourceSpec)
+        if source.uri is None:
+            return source
+        try:
+            path = cache.file(source.uri, spec.storage.s3, cache_dir)
+        except (FileNotFoundError, errors.StorageAccessError) as error:
+            raise errors.DataError(f"source {source.name!r}: {error}") from error
+        return base.with_parts(source, path=str(path), uri=None)
+
+    return base.with_parts(
+        spec,
+        data=base.with_parts(spec.data, train=tuple(map(fetched, spec.data.train))),
+        evaluation=base.with_parts(spec.evaluation, suites=tuple(map(fetched, spec.evaluation.suites))),
+    )
 
 
 def load_source(config: DataSourceSpec) -> LoadedSource:

@@ -3,7 +3,7 @@
 A name `builtin:...` is converted once from the GGUF file inside an installed wheel, in a child process so that no
 memory of the conversion stays here; `python -m rljob_workers.models.builtin FOLDER` does so when an image is built. The
 folder appears by rename only, so a reader never sees half a model; a lock file serialises processes that start
-together. Other names are a local folder or a hub id.
+together. Other names are a local folder, a hub id, or a folder of an object store.
 """
 
 import contextlib
@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rljob_api import errors, process_config
+from rljob_api.manifest.base import is_object_uri
+from rljob_workers.objects import cache
 from rljob_workers.runtime import atomic
 
 log = logging.getLogger(__name__)
@@ -53,6 +55,8 @@ def ensure_model(files: process_config.ModelFiles) -> Path:
     source = files.path or files.name
     if source.startswith(PREFIX):
         return _ensure_builtin(source, Path(files.cache_dir))
+    if is_object_uri(source):
+        return _from_store(files, source)
     folder = Path(source)
     if folder.is_dir():
         return _checked(folder, files.name)
@@ -167,6 +171,13 @@ def _run_converter(gguf: Path, work: Path) -> None:
         raise errors.EngineError(f"converting {gguf.name} took over {CONVERSION_TIMEOUT_S:.0f} s") from error
     if done.returncode != 0:
         raise errors.EngineError(f"converting {gguf.name} failed: {done.stderr.strip()[-2000:]}")
+
+
+def _from_store(files: process_config.ModelFiles, uri: str) -> Path:
+    try:
+        return _checked(cache.folder(uri, files.s3, Path(files.cache_dir)), files.name)
+    except (FileNotFoundError, errors.DataError, errors.StorageAccessError) as error:
+        raise _refusal(files.name, str(error)) from error
 
 
 def _hub_snapshot(files: process_config.ModelFiles, source: str) -> Path:

@@ -29,9 +29,10 @@ def findings(config: process_config.RolloutConfig, sources: Path | None) -> left
     if sources is None:
         return left_out.Findings()
     coordinator = process_config.CoordinatorConfig.model_validate_json(sources.read_bytes())
+    here = records.on_this_machine(coordinator.spec, Path(coordinator.cache_dir))
     return left_out.joined(
         _of_source(source, max_tokens, longest, tokens_of_it)
-        for source, max_tokens, tokens_of_it in _sources(coordinator.spec, tokens, suites)
+        for source, max_tokens, tokens_of_it in _sources(here, tokens, suites)
     )
 
 

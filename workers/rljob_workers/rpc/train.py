@@ -26,8 +26,18 @@ class Batches(Protocol):
     def fetch(self, *, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> Batch:
         """Long poll for this rank's micro-batches of `step` (from 1); the same call returns the same bytes."""
 
-    def commit_step(self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float) -> None:
-        """Rank 0: the parameters of `step` are updated. Idempotent."""
+    def commit_step(
+        self,
+        *,
+        step: int,
+        stats: Mapping[str, float],
+        started_at: float,
+        finished_at: float,
+        storage_problem: str = "",
+    ) -> None:
+        """Rank 0: the parameters of `step` are updated. Idempotent. storage_problem: why checkpoints do not reach their
+        object store.
+        """
 
     def commit_checkpoint(self, *, step: int, uri: str, seconds: float, final: bool) -> None:
         """Rank 0: everything up to `step` may be pruned. Idempotent."""
@@ -80,9 +90,22 @@ class BatchClient:
                 watch.moved()
             return header, micro_batches
 
-    def commit_step(self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float) -> None:
+    def commit_step(
+        self,
+        *,
+        step: int,
+        stats: Mapping[str, float],
+        started_at: float,
+        finished_at: float,
+        storage_problem: str = "",
+    ) -> None:
         request = train_pb2.CommitStepRequest(
-            session=self.session, step=step, stats=stats, started_at=started_at, finished_at=finished_at
+            session=self.session,
+            step=step,
+            stats=stats,
+            started_at=started_at,
+            finished_at=finished_at,
+            storage_problem=storage_problem,
         )
         self._call(lambda: self._train.CommitStep(request, timeout=self._timeout_s))
 

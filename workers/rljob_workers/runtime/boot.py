@@ -33,6 +33,8 @@ _EXIT_BY_ERROR: tuple[tuple[type[errors.RLJobError], enums.ExitCode], ...] = (
     (errors.SandboxError, enums.ExitCode.ISOLATION_REFUSED),
     (errors.UnavailableError, enums.ExitCode.INFRASTRUCTURE),
     (errors.WeightsError, enums.ExitCode.INFRASTRUCTURE),
+    (errors.StorageAccessError, enums.ExitCode.CONFIGURATION),
+    (errors.StorageError, enums.ExitCode.INFRASTRUCTURE),
 )
 
 

@@ -33,6 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if problems:
         return boot.refuse(problems)
     boot.configure_process(invocation.config)
+    if invocation.config.spec.storage.checkpoint_uri is not None:
+        code = boot.run_main(lambda: check_store(invocation.config))
+        if code:
+            return code
     os.environ.update(rank_environment(invocation.config))
     from rljob_workers.trainer import launch
 
@@ -56,6 +60,24 @@ def check(config: process_config.TrainerConfig) -> list[str]:
             return [refusal]
     folder = pathlib.Path(config.checkpoint_dir)
     return [f"spec.checkpoint: {folder} is not a folder"] if folder.exists() and not folder.is_dir() else []
+
+
+def check_store(config: process_config.TrainerConfig) -> int:
+    """Write to the object store of checkpoints and read it, before anything is trained that could not be kept.
+
+    Raises StorageAccessError that names the field where keys or bucket are wrong, StorageError where nothing answers.
+    """
+    from rljob_workers.objects import preflight
+    from rljob_workers.trainer.state import remote
+
+    folder = remote.folder_of(config)
+    assert folder is not None, "the manifest names a store"
+    try:
+        preflight.check(folder)
+    except errors.StorageError as error:
+        where = f"spec.storage.checkpoints.uri is {config.spec.storage.checkpoint_uri!r}"
+        raise type(error)(f"{where}, but the trainer {error}") from None
+    return int(enums.ExitCode.OK)
 
 
 def _without_device(config: process_config.TrainerConfig) -> list[str]:

@@ -14,6 +14,7 @@ import threading
 import uuid
 import warnings
 from collections.abc import Iterator
+from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -28,11 +29,23 @@ from rljob_workers.trainer import batch_source, critic, learner, loop, metering
 from rljob_workers.trainer.algorithms import policy_losses
 from rljob_workers.trainer.engine import deepspeed, schedule
 from rljob_workers.trainer.model import reference, selftest
-from rljob_workers.trainer.state import checkpoint, export, publish, saving, warm_start
+from rljob_workers.trainer.state import (
+    checkpoint,
+    export,
+    exporting,
+    keeping,
+    publish,
+    remote,
+    restoring,
+    saving,
+    uploading,
+    warm_start,
+)
 from rljob_workers.weights import deadlines, image
 from rljob_workers.weights.backends import base as weight_backends
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 # How long an unreachable coordinator is asked again: its restart on another node, with its volume, fits in.
 _RECONNECT_TIMEOUT_S = 600.0
@@ -42,13 +55,15 @@ _RECONNECT_TIMEOUT_S = 600.0
 class _Loaded:
     """A model on this rank, in the state from which training continues.
 
-    resumed: where that state comes from; is_fork: from another run's checkpoint, whose steps do not count here.
+    resumed: where that state comes from; uri: where it is in an object store, empty if it is not; is_fork: from another
+    run's checkpoint, whose steps do not count here.
     """
 
     engine: deepspeed.Engine
     exporter: export.ImageExporter
     model_dir: pathlib.Path
     resumed: checkpoint.Checkpoint | None
+    uri: str
     is_fork: bool
     initial_state_hash: str
     reference: reference.Reference | None
@@ -96,16 +111,33 @@ def run_rank(
         "nccl" if device.type == "cuda" else "gloo",
         timeout=datetime.timedelta(seconds=deadlines.collective_deadline_s(num_bytes)),
     )
-    loaded = _load(config, model_dir, device)
-    code = _run(config, loaded, registry, stop, registered)
+    group = _Group(local_rank)
+    loaded = _load(config, model_dir, device, group)
+    code = _run(config, loaded, registry, stop, registered, group)
     # torchrun ends all ranks as soon as one ends with a code of its own: wait until every one is through.
     loaded.engine.barrier()
     dist.destroy_process_group()
     return code
 
 
-def _load(config: process_config.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> _Loaded:
-    resumed = _newest(config, device)
+class _Group:
+    """The ranks, before there is an engine."""
+
+    def __init__(self, local_rank: int) -> None:
+        self.rank, self.local_rank = dist.get_rank(), local_rank
+
+    def gather(self, value: T) -> list[T]:
+        """Return the value of each rank, in order; all ranks call it."""
+        values: list[T | None] = [None] * dist.get_world_size()
+        dist.all_gather_object(values, value)
+        return cast(list[T], values)
+
+
+def _load(
+    config: process_config.TrainerConfig, model_dir: pathlib.Path, device: torch.device, group: _Group
+) -> _Loaded:
+    newest = restoring.newest(checkpoint.store_of(config), remote.checkpoints_of(config), group)
+    resumed = newest.checkpoint
     reference_hash = ""
     if dist.get_rank() == 0 and config.reference is not None:
         reference_hash = _state_hash(config, builtin.ensure_model(config.reference))
@@ -131,35 +163,13 @@ def _load(config: process_config.TrainerConfig, model_dir: pathlib.Path, device:
         exporter=exporter,
         model_dir=model_dir,
         resumed=resumed,
+        uri=newest.uri,
         is_fork=is_fork,
         initial_state_hash=initial_hash,
         reference=frozen,
         reference_hash=reference_hash,
         critic=_build_critic(config, model_dir, resumed, device),
     )
-
-
-def _newest(config: process_config.TrainerConfig, device: torch.device) -> checkpoint.Checkpoint | None:
-    """Return the checkpoint that all ranks continue from, chosen by rank 0, which fences off earlier attempts with it.
-
-    A replaced attempt may finish one at any moment: ranks that looked by themselves could continue from two steps.
-    Raises CheckpointError where a rank does not see the one that was chosen.
-    """
-    store = checkpoint.store_of(config)
-    chosen = torch.zeros(1, dtype=torch.int64, device=device)
-    if dist.get_rank() == 0:
-        newest = store.newest()
-        chosen.fill_(newest.progress.step if newest else 0)
-        store.fence(int(chosen))
-    dist.broadcast(chosen, 0)
-    step = int(chosen)
-    latest = store.at(step) if step else None
-    if step and latest is None:
-        raise errors.CheckpointError(
-            f"rank {dist.get_rank()} does not see the checkpoint of step {step}:"
-            f" is the volume of {config.checkpoint_dir} shared by all nodes?"
-        )
-    return latest
 
 
 def _state_hash(config: process_config.TrainerConfig, folder: pathlib.Path) -> str:
@@ -240,6 +250,7 @@ def _run(
     registry: metrics_module.Metrics,
     stop: threading.Event,
     registered: threading.Event,
+    group: _Group,
 ) -> int:
     clock, first = clocks.SystemClock(), loaded.engine.rank == 0
     client = batches.BatchClient(address=config.coordinator_address, tls=config.tls)
@@ -261,10 +272,14 @@ def _run(
         publisher.publish(loaded.step)
     else:
         publisher.compare_with_image()
-    loop = _loop(config, loaded, client, publisher, stop, metering.Meter(registry, clock) if first else None)
+    meter = metering.Meter(registry, clock) if first else None
+    keeper = _keeper(config, loaded, group, meter)
+    loop = _loop(config, loaded, client, publisher, stop, meter, keeper, group)
     try:
         return int(loop.run())
     finally:
+        if keeper is not None:
+            keeper.close()
         publisher.close()
         transport.close()
         client.close()
@@ -300,6 +315,34 @@ def _publishes_first(loaded: _Loaded, session: types.Session) -> bool:
     return loaded.engine.largest([float(needed)])[0] > 0
 
 
+def _keeper(
+    config: process_config.TrainerConfig, loaded: _Loaded, group: _Group, meter: metering.Meter | None
+) -> uploading.Uploader | None:
+    """Return what brings checkpoints to the object store, with the one that the run continues from; None without a
+    store.
+    """
+    store = remote.checkpoints_of(config)
+    if store is None:
+        return None
+    spec, own = config.spec.checkpoint, loaded.own
+    keeper = uploading.Uploader(
+        store=store,
+        node=checkpoint.store_of(config),
+        ranks=loaded.engine,
+        is_first_of_node=group.local_rank == 0,
+        retention=uploading.Retention(keep_last=spec.keep_last, keep_every=spec.keep_every or 0),
+        clock=clocks.SystemClock(),
+        meter=meter,
+        resumed=keeping.DurableCheckpoint(step=loaded.step, uri=loaded.uri, seconds=0.0)
+        if own and loaded.uri
+        else None,
+    )
+    if own is not None and not loaded.uri:
+        # It was written, and the process ended before it was sent.
+        keeper.offer(step=loaded.step, seconds=0.0)
+    return keeper
+
+
 def _loop(
     config: process_config.TrainerConfig,
     loaded: _Loaded,
@@ -307,6 +350,8 @@ def _loop(
     publisher: publish.VersionPublisher,
     stop: threading.Event,
     meter: metering.Meter | None,
+    keeper: uploading.Uploader | None,
+    group: _Group,
 ) -> loop.StepLoop:
     clock, progress = clocks.SystemClock(), loaded.own.progress if loaded.own else None
     count, critic_count = schedule.UpdateCount(), schedule.UpdateCount()
@@ -347,6 +392,9 @@ def _loop(
             critic_progress=critic_count,
             reference_hash=loaded.reference_hash,
             before_export=publisher.flush,
+            keeper=keeper,
+            prepares=None if keeper is None else group.local_rank == 0,
+            send_export=exporting.sender(config),
         ),
         meter=meter,
         clock=clock,

@@ -40,10 +40,24 @@ class BatchSource:
             if batch[0].kind is not enums.BatchKind.NOT_READY:
                 return batch
 
-    def commit_step(self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float) -> None:
+    def commit_step(
+        self,
+        *,
+        step: int,
+        stats: Mapping[str, float],
+        started_at: float,
+        finished_at: float,
+        storage_problem: str = "",
+    ) -> None:
         """Report a finished step; rank 0 only."""
         self._patiently(
-            lambda: self._transport.commit_step(step=step, stats=stats, started_at=started_at, finished_at=finished_at)
+            lambda: self._transport.commit_step(
+                step=step,
+                stats=stats,
+                started_at=started_at,
+                finished_at=finished_at,
+                storage_problem=storage_problem,
+            )
         )
 
     def commit_checkpoint(self, *, step: int, uri: str, seconds: float, final: bool) -> None:

@@ -7,7 +7,8 @@
 All ranks take part in updates, exports and checkpoints; rank 0 alone talks of them to the coordinator. A fetch blocks
 while no batch is ready (staleness, rollouts), a publish while the one before is in flight; both waits are counted. The
 order is what a crash relies on: a version of step k exists only after k is committed, and a checkpoint at k only after
-its version was handed over. A checkpoint that cannot be written is tried again n steps later, twice at most.
+its version was handed over. A checkpoint that cannot be written is tried again n steps later, twice at most. One that
+goes to an object store is committed once it is there, some steps later; a stop and the end wait for that.
 """
 
 import contextlib
@@ -18,13 +19,17 @@ from collections.abc import Sequence
 from rljob_api import enums, errors, types
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.trainer import batch_source, learner, metering
-from rljob_workers.trainer.state import publish, saving
+from rljob_workers.trainer.state import keeping, publish, saving
 
 logger = logging.getLogger(__name__)
 Stat = enums.StepStat
 
 # Checkpoints in a row that may fail while training continues: a longer outage is worth a new process, and to be seen.
 _MOST_FAILED_SAVES = 2
+# How long the last checkpoint may take to its store: a pod that is stopped has 10 minutes for that, the step and the
+# writing (operator/rljob_operator/resources/workloads.py); a run that ends has no such limit, while bytes move.
+_STOP_SETTLE_S = 480.0
+_FINISH_SETTLE_S = 7200.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +60,7 @@ class StepLoop:
         self._config, self._clock = config, clock
         self._source, self._learner, self._publisher, self._checkpoints = source, learner, publisher, checkpoints
         self._meter = meter
-        self._completed = self._saved = self._published = completed
+        self._completed = self._saved = self._published = self._durable_step = completed
         # Seconds of publishing and saving since the last commit; they are reported with the next step.
         self._behind: dict[Stat, float] = {}
         self._committed_at = clock.monotonic()
@@ -88,6 +93,7 @@ class StepLoop:
             self._publish()
         if self._config.checkpoint_every and self._completed % self._config.checkpoint_every == 0:
             self._try_to_save()
+        self._keep(self._checkpoints.advance(), final=False)
 
     def _commit(self, learned: learner.Learned, started_at: float, waited_s: float) -> None:
         began, self._committed_at = self._committed_at, self._clock.monotonic()
@@ -101,8 +107,10 @@ class StepLoop:
             stats={str(name): value for name, value in stats.items()},
             started_at=started_at,
             finished_at=self._clock.now(),
+            storage_problem=self._checkpoints.problem(),
         )
         self._meter.step(self._completed, learned, stats)
+        self._meter.checkpoint_lag(self._completed - self._durable_step)
 
     def _publish(self) -> None:
         started = self._clock.monotonic()
@@ -119,7 +127,7 @@ class StepLoop:
     def _try_to_save(self) -> None:
         """Save, but let training continue where that fails for now: the checkpoint before is still there."""
         try:
-            self._save(final=False)
+            self._save()
         except errors.CheckpointError as error:
             self._failed_saves += 1
             if self._failed_saves > _MOST_FAILED_SAVES:
@@ -127,18 +135,37 @@ class StepLoop:
             if self._meter is not None:
                 logger.error("continuing without a checkpoint: %s", error, extra={"step": self._completed})
 
-    def _save(self, *, final: bool) -> None:
+    def _save(self) -> None:
+        """Write a checkpoint of the last completed step, unless there is one."""
+        if self._saved == self._completed:
+            return
         started = self._clock.monotonic()
-        if self._saved != self._completed:
-            self._write_checkpoint()
+        self._write_checkpoint()
         seconds = self._clock.monotonic() - started
         self._saved = self._completed
         self._behind[Stat.CHECKPOINT_S] = seconds
+        self._checkpoints.offer(self._completed, seconds=seconds)
+
+    def _keep(self, durable: keeping.DurableCheckpoint | None, *, final: bool) -> None:
+        """Tell the coordinator of a checkpoint that lasts: it may let go what leads up to it."""
+        if durable is None:
+            return
+        self._durable_step = durable.step
         if self._meter is not None:
-            uri = self._checkpoints.uri(self._completed)
-            self._source.commit_checkpoint(step=self._completed, uri=uri, seconds=seconds, final=final)
-            self._meter.checkpointed(seconds, self._clock.now())
+            self._source.commit_checkpoint(step=durable.step, uri=durable.uri, seconds=durable.seconds, final=final)
+            self._meter.checkpointed(durable.seconds, self._clock.now())
+            self._meter.checkpoint_lag(self._completed - self._durable_step)
         self._checkpoints.prune()
+
+    def _settle(self, *, timeout_s: float, final: bool) -> None:
+        with self._waiting("checkpoint"):
+            durable = self._checkpoints.settle(timeout_s=timeout_s)
+        if durable is None and final:
+            # Nothing was trained since the start: what it began with is what there is.
+            durable = keeping.DurableCheckpoint(
+                step=self._completed, uri=self._checkpoints.uri(self._completed), seconds=0.0
+            )
+        self._keep(durable, final=final)
 
     def _write_checkpoint(self) -> None:
         try:
@@ -153,8 +180,8 @@ class StepLoop:
     def _stop(self) -> enums.ExitCode:
         """Leave a checkpoint of the last completed step, from which the next start continues."""
         self._publisher.flush()
-        if self._saved != self._completed:
-            self._save(final=False)
+        self._save()
+        self._settle(timeout_s=_STOP_SETTLE_S, final=False)
         self._say("stopped on request", "stop")
         return enums.ExitCode.STOPPED_ON_REQUEST
 
@@ -165,7 +192,8 @@ class StepLoop:
         self._publisher.flush()
         if self._config.export:
             self._checkpoints.export()
-        self._save(final=True)
+        self._save()
+        self._settle(timeout_s=_FINISH_SETTLE_S, final=True)
         self._say("finished", "finish")
         return enums.ExitCode.OK
 

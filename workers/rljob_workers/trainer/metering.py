@@ -99,6 +99,18 @@ class Meter:
     def checkpoint_failed(self) -> None:
         self._metrics.counter("rljob_checkpoint_failures_total").inc()
 
+    def checkpoint_lag(self, steps: int) -> None:
+        self._metrics.gauge("rljob_checkpoint_lag_steps").set(steps)
+
+    def uploaded(self, num_bytes: int, seconds: float) -> None:
+        """Count a checkpoint that is whole in its object store; the upload thread calls it."""
+        self._metrics.counter("rljob_checkpoint_upload_bytes_total").inc(num_bytes)
+        self._metrics.histogram("rljob_checkpoint_upload_seconds").observe(seconds)
+
+    def upload_failed(self) -> None:
+        """Count a try that failed; the upload thread calls it."""
+        self._metrics.counter("rljob_checkpoint_upload_failures_total").inc()
+
 
 class Waits:
     """Counts seconds in which the step loop cannot work while they pass, in a counter with the label `reason`.

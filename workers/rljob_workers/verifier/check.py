@@ -85,8 +85,9 @@ def _without_task(loaded: Sequence[types.PromptRecord]) -> collections.Counter[s
 
 def sources_of(config: process_config.CoordinatorConfig) -> list[Graded]:
     """Return all sources of a run: training, then evaluation."""
-    training = [Graded(source=source) for source in config.spec.data.train]
-    return training + [Graded(source=suite, suite=suite.name) for suite in config.spec.evaluation.suites]
+    spec = records.on_this_machine(config.spec, pathlib.Path(config.cache_dir))
+    training = [Graded(source=source) for source in spec.data.train]
+    return training + [Graded(source=suite, suite=suite.name) for suite in spec.evaluation.suites]
 
 
 def read_sources(path: pathlib.Path) -> list[Graded]:

@@ -130,7 +130,7 @@ class MicroBatch(_message.Message):
     def __init__(self, update: _Optional[int] = ..., tokens: _Optional[bytes] = ..., position_ids: _Optional[bytes] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., target_index: _Optional[bytes] = ..., predictor_index: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., advantages: _Optional[bytes] = ..., version_steps: _Optional[bytes] = ..., row_index: _Optional[bytes] = ..., rows: _Optional[_Iterable[_Union[RowHeader, _Mapping]]] = ..., rewards: _Optional[bytes] = ..., turn_ids: _Optional[bytes] = ...) -> None: ...
 
 class CommitStepRequest(_message.Message):
-    __slots__ = ("session", "step", "stats", "started_at", "finished_at")
+    __slots__ = ("session", "step", "stats", "started_at", "finished_at", "storage_problem")
     class StatsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -143,12 +143,14 @@ class CommitStepRequest(_message.Message):
     STATS_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     session: str
     step: int
     stats: _containers.ScalarMap[str, float]
     started_at: float
     finished_at: float
-    def __init__(self, session: _Optional[str] = ..., step: _Optional[int] = ..., stats: _Optional[_Mapping[str, float]] = ..., started_at: _Optional[float] = ..., finished_at: _Optional[float] = ...) -> None: ...
+    storage_problem: str
+    def __init__(self, session: _Optional[str] = ..., step: _Optional[int] = ..., stats: _Optional[_Mapping[str, float]] = ..., started_at: _Optional[float] = ..., finished_at: _Optional[float] = ..., storage_problem: _Optional[str] = ...) -> None: ...
 
 class CommitStepReply(_message.Message):
     __slots__ = ("duplicate",)

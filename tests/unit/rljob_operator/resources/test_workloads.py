@@ -298,6 +298,7 @@ def _is_claim(volume: Mapping[str, object]) -> bool:
 
 STATE, FILES = "/var/lib/rljob-state", "/var/lib/rljob"
 NEW, NAMED = {"size": "10Gi"}, {"claimName": "mine"}
+IN_STORE = {"uri": "s3://runs/mine"}
 MANY = {"accessMode": "ReadWriteMany"}
 STATE_CLAIM = "sums-state-u-1"
 BY_FILES = {"transport": "file"}
@@ -308,6 +309,7 @@ BY_FILES = {"transport": "file"}
     [
         ({"type": "Ephemeral"}, {}, {}, {}, {}),
         ({"type": "Persistent", "checkpoints": NAMED}, {}, {STATE: STATE_CLAIM}, {FILES: "mine"}, {}),
+        ({"type": "Persistent", "checkpoints": IN_STORE}, {}, {STATE: STATE_CLAIM}, {}, {}),
         ({"type": "Persistent", "checkpoints": NEW}, {}, {STATE: STATE_CLAIM}, {FILES: "sums-checkpoints-u-1"}, {}),
         (
             {"type": "Persistent", "state": {"claimName": "ledger"}, "checkpoints": {**NAMED, **MANY}},
@@ -338,6 +340,11 @@ def test_each_pod_mounts_what_it_writes_and_the_coordinator_alone_its_ledger(
     for role in (C, T, R):
         mounts = {each["mountPath"] for each in _template(given, role)["spec"]["containers"][0]["volumeMounts"]}
         assert mounts & {STATE, FILES} >= {STATE if role is C else FILES}
+
+
+def test_checkpoints_that_are_not_uploaded_yet_have_the_room_that_the_pod_asks_for(example: Example) -> None:
+    volumes = _template(example.make(storage={"type": "Persistent", "checkpoints": IN_STORE}), T)["spec"]["volumes"]
+    assert {"name": "checkpoints", "emptyDir": {}} in volumes
 
 
 def test_nothing_ties_a_trainer_to_its_coordinators_node(example: Example) -> None:

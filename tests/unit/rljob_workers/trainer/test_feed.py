@@ -24,7 +24,9 @@ class FakeTransport:
             raise errors.UnavailableError("coordinator is gone")
         return types.BatchHeader(kind=self.kinds.pop(0), step=step), []
 
-    def commit_step(self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float) -> None:
+    def commit_step(
+        self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float, storage_problem: str = ""
+    ) -> None:
         raise errors.FencedError("attempt 1 was replaced by attempt 2")
 
     def commit_checkpoint(self, *, step: int, uri: str, seconds: float, final: bool) -> None:

@@ -10,6 +10,7 @@ from rljob_testing.clock import FakeClock
 from rljob_testing.trainer_makers import make_header
 from rljob_workers.trainer import learner
 from rljob_workers.trainer import loop as train
+from rljob_workers.trainer.state import keeping
 
 Stat = enums.StepStat
 Answer = tuple[types.BatchHeader, list[types.MicroBatch]]
@@ -23,6 +24,11 @@ class Script:
         self.clock = FakeClock()
         self.stats: dict[int, Mapping[str, float]] = {}
         self.waits: dict[str, float] = {}
+        self.lags: list[int] = []
+        self.storage_problem = ""
+        self.heard: list[str] = []
+        self._offered: keeping.DurableCheckpoint | None = None
+        self._is_new = False
         self._in_flight = False
         self._last, self._stop_at, self._full_at = last, stop_at, full_at
 
@@ -35,9 +41,12 @@ class Script:
         self.events.append(f"fetch {step}")
         return make_header(step=step, minibatches=[types.Minibatch(num_tokens=1, num_rows=1)]), []
 
-    def commit_step(self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float) -> None:
+    def commit_step(
+        self, *, step: int, stats: Mapping[str, float], started_at: float, finished_at: float, storage_problem: str = ""
+    ) -> None:
         self.events.append(f"commit {step}")
         self.stats[step] = stats
+        self.heard.append(storage_problem)
         assert finished_at - started_at == 5.0
 
     def commit_checkpoint(self, *, step: int, uri: str, seconds: float, final: bool) -> None:
@@ -69,6 +78,23 @@ class Script:
 
     def export(self) -> None:
         self.events.append("export")
+
+    def offer(self, step: int, *, seconds: float) -> None:
+        self._offered = keeping.DurableCheckpoint(step=step, uri=self.uri(step), seconds=seconds)
+        self._is_new = True
+
+    def advance(self) -> keeping.DurableCheckpoint | None:
+        kept, self._is_new = self._offered if self._is_new else None, False
+        return kept
+
+    def settle(self, *, timeout_s: float) -> keeping.DurableCheckpoint | None:
+        return self._offered
+
+    def problem(self) -> str:
+        return self.storage_problem
+
+    def checkpoint_lag(self, steps: int) -> None:
+        self.lags.append(steps)
 
     def prune(self) -> None:
         self.events.append("prune")
@@ -137,13 +163,22 @@ def test_the_end_is_published_exported_and_committed_last() -> None:
     ]
 
 
+def test_each_step_says_what_a_lost_node_would_cost_and_why_checkpoints_do_not_last() -> None:
+    script = Script(last=3)
+    script.storage_problem = "the store is away"
+    run(script, checkpoint_every=2)
+    # Steps since the newest checkpoint: as each is finished, and again when one is there.
+    assert script.lags == [1, 2, 0, 1, 0]
+    assert script.heard == ["the store is away"] * 3
+
+
 def test_a_checkpoint_of_the_last_step_is_not_written_twice() -> None:
     script = Script(last=2)
     run(script, checkpoint_every=2)
     assert script.events.count("save 2") == 1
     assert [event for event in script.events if event.startswith("committed")] == [
         "committed c2 after 7",
-        "committed c2 final after 0",
+        "committed c2 final after 7",
     ]
 
 

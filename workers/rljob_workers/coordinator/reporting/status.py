@@ -35,6 +35,7 @@ class View:
     infra_share: float = 0.0
     failing_role: str = ""
     evaluators: frozenset[str] = frozenset()
+    storage_problem: str = ""
 
 
 def progress(counters: dict[str, int]) -> int:
@@ -120,6 +121,7 @@ def status(view: View) -> types.RunStatus:
         failure=facts.failed,
         failing_role=view.failing_role,
         attempts=facts.attempts,
+        storage_problem=view.storage_problem,
         said_at=view.now,
         tokens={kind: facts.counters.get(f"tokens_{kind}", 0) for kind in ("generated", "trained")},
         left_out={str(reason): facts.counters.get(f"dropped:{reason}", 0) for reason in enums.LEFT_OUT},

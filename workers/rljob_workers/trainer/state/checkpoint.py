@@ -10,58 +10,26 @@ that is recreated on the same volume counts from 1, and fences of the other one 
 """
 
 import dataclasses
-import json
 import logging
 import pathlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection
 
 from rljob_api import errors, process_config, resolve
 from rljob_workers.runtime import atomic
+from rljob_workers.trainer.state import marker
 
 logger = logging.getLogger(__name__)
 
-_MARKER = "COMPLETE.json"
 _PREFIX = "step-"
-_FENCE = "attempt-"
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """What a checkpoint says alongside the tensors.
-
-    `sections`: digests by name; `optimizer`: masters and moments are in it;
-    `critic`: the value model's state is alongside the policy's, with its own counts. `attempt`: the trainer's, that
-    wrote it, of the run with the uid `run`; 0 and empty where that was not recorded.
-    """
-
-    step: int
-    updates_applied: int
-    skipped_in_a_row: int
-    optimizer: bool
-    sections: Mapping[str, str]
-    critic: bool = False
-    critic_updates_applied: int = 0
-    critic_skipped_in_a_row: int = 0
-    attempt: int = 0
-    run: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """A valid checkpoint."""
 
-    progress: Progress
+    progress: marker.Progress
     path: pathlib.Path
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Fence:
-    """An attempt of a run and the step that it continued from."""
-
-    run: str
-    attempt: int
-    goes_on_from: int
 
 
 class CheckpointStore:
@@ -69,7 +37,7 @@ class CheckpointStore:
 
     def __init__(self, directory: pathlib.Path, *, run: str = "", attempt: int = 0) -> None:
         """Nothing is touched before the first call. `run`, `attempt`: whose this is, for what writes."""
-        self._directory, self._run, self._attempt = directory, run, attempt
+        self.directory, self._run, self._attempt = directory, run, attempt
 
     def newest(self) -> Checkpoint | None:
         """Return the valid checkpoint of the highest step, or None. Incomplete ones are passed over and logged."""
@@ -78,35 +46,28 @@ class CheckpointStore:
     def all(self) -> list[Checkpoint]:
         """Return the valid checkpoints, without those of a history that a later attempt took back."""
         fences = self._fences()
-        return [checkpoint for checkpoint in self._complete() if not _is_behind(checkpoint.progress, fences)]
+        return [checkpoint for checkpoint in self._complete() if not marker.is_behind(checkpoint.progress, fences)]
 
     def at(self, step: int) -> Checkpoint | None:
         """Return the valid checkpoint of `step`, or None."""
         return next((checkpoint for checkpoint in self.all() if checkpoint.progress.step == step), None)
 
     def _complete(self) -> list[Checkpoint]:
-        checkpoints = (_read(path) for path in sorted(self._directory.glob(f"{_PREFIX}*")))
+        checkpoints = (_read(path) for path in sorted(self.directory.glob(f"{_PREFIX}*")))
         return [checkpoint for checkpoint in checkpoints if checkpoint is not None]
 
     def fence(self, step: int) -> None:
         """Say durably that this attempt continues from `step`; earlier ones write no checkpoint from now on."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        fence = {"run": self._run, "attempt": self._attempt, "goes_on_from": step}
-        name = f"{_FENCE}{resolve.digest(self._run)[:12]}-{self._attempt:06d}.json"
-        atomic.write_text(self._directory / name, json.dumps(fence))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        fence = marker.Fence(run=self._run, attempt=self._attempt, goes_on_from=step)
+        atomic.write_text(self.directory / fence.name, fence.encode())
 
-    def _fences(self) -> list[_Fence]:
-        fences = [json.loads(path.read_text(encoding="utf-8")) for path in self._directory.glob(f"{_FENCE}*.json")]
-        return [_Fence(**fence) for fence in fences]
-
-    def _latest(self) -> int:
-        """Return the latest attempt of this run that has a fence, 0 without one."""
-        return max((fence.attempt for fence in self._fences() if fence.run == self._run), default=0)
+    def _fences(self) -> list[marker.Fence]:
+        paths = self.directory.glob(f"{marker.FENCE}*.json")
+        return [marker.decode_fence(path.read_text(encoding="utf-8")) for path in paths]
 
     def _check_not_replaced(self) -> None:
-        later = self._latest()
-        if later > self._attempt:
-            raise PermissionError(f"attempt {later} of the trainer has taken over from attempt {self._attempt}")
+        marker.check_not_replaced(self._fences(), run=self._run, attempt=self._attempt)
 
     def begin(self, step: int) -> pathlib.Path:
         """Make and return the folder to write into. What earlier ones left that never became checkpoints goes first.
@@ -116,27 +77,34 @@ class CheckpointStore:
         self._check_not_replaced()
         work = self.working(step)
         # A full volume must not stay full of what filled it.
-        for leftover in self._directory.glob(f".{_PREFIX}*.new"):
+        for leftover in self.directory.glob(f".{_PREFIX}*.new"):
             shutil.rmtree(leftover, ignore_errors=True)
         work.mkdir(parents=True)
         return work
 
     def working(self, step: int) -> pathlib.Path:
         """Return the folder that `begin` makes for a step; the same on every rank."""
-        return self._directory / f".{_PREFIX}{step:09d}.new"
+        return self.directory / f".{_PREFIX}{step:09d}.new"
+
+    def restoring(self, step: int) -> pathlib.Path:
+        """Return the folder that a checkpoint is fetched into; what it holds is kept where that begins again."""
+        return self.directory / f".{_PREFIX}{step:09d}.fetched"
 
     def path(self, step: int) -> pathlib.Path:
         """Return where the checkpoint of a step is once it is committed."""
-        return self._directory / f"{_PREFIX}{step:09d}"
+        return self.directory / f"{_PREFIX}{step:09d}"
 
-    def commit(self, progress: Progress) -> Checkpoint:
+    def commit(self, progress: marker.Progress) -> Checkpoint:
         """Sync what was written, add the marker and let the checkpoint appear. Raises OSError, as `begin` does."""
         self._check_not_replaced()
-        work = self.working(progress.step)
+        return self.adopt(self.working(progress.step), progress)
+
+    def adopt(self, work: pathlib.Path, progress: marker.Progress) -> Checkpoint:
+        """Let a folder on the same disk appear as a checkpoint, with what is in it. Raises OSError."""
         target = self.path(progress.step)
-        files = {str(path.relative_to(work)): path.stat().st_size for path in work.rglob("*") if path.is_file()}
-        marker = {**dataclasses.asdict(progress), "files": files}
-        (work / _MARKER).write_text(json.dumps(marker, indent=1), encoding="utf-8")
+        paths = [path for path in work.rglob("*") if path.is_file() and path != work / marker.MARKER]
+        files = {str(path.relative_to(work)): path.stat().st_size for path in paths}
+        (work / marker.MARKER).write_text(marker.Marker(progress=progress, files=files).encode(), encoding="utf-8")
         atomic.publish_folder(work, target, target.with_name(f".{target.name}.old"))
         return Checkpoint(progress=progress, path=target)
 
@@ -146,34 +114,30 @@ class CheckpointStore:
         What a history left that was taken back goes too. An attempt that was replaced removes nothing.
         """
         fences = self._fences()
-        if self._latest() > self._attempt:
+        try:
+            self._check_not_replaced()
+        except PermissionError:
             return []
         for checkpoint in self._complete():
-            if _is_behind(checkpoint.progress, fences):
+            if marker.is_behind(checkpoint.progress, fences):
                 _remove(checkpoint)
-        checkpoints = sorted(self.all(), key=lambda checkpoint: checkpoint.progress.step, reverse=True)
-        removed = []
-        for checkpoint in checkpoints[max(1, keep_last) :]:
-            step = checkpoint.progress.step
-            if keep_every and step % keep_every == 0:
-                continue
-            _remove(checkpoint)
-            removed.append(step)
-        return removed
+        checkpoints = {checkpoint.progress.step: checkpoint for checkpoint in self.all()}
+        removed = marker.superfluous(checkpoints, keep_last=keep_last, keep_every=keep_every)
+        for step in removed:
+            _remove(checkpoints[step])
+        return list(removed)
+
+    def keep_only(self, steps: Collection[int]) -> None:
+        """Remove the checkpoints of all other steps."""
+        for checkpoint in self._complete():
+            if checkpoint.progress.step not in steps:
+                _remove(checkpoint)
 
 
 def _remove(checkpoint: Checkpoint) -> None:
     # The marker first: half a folder must not be taken for a checkpoint.
-    (checkpoint.path / _MARKER).unlink()
+    (checkpoint.path / marker.MARKER).unlink()
     shutil.rmtree(checkpoint.path)
-
-
-def _is_behind(progress: Progress, fences: Sequence[_Fence]) -> bool:
-    """Return whether a later attempt of the same run continued from before this checkpoint, without it."""
-    return any(
-        fence.run == progress.run and fence.attempt > progress.attempt and progress.step > fence.goes_on_from
-        for fence in fences
-    )
 
 
 def store_of(config: process_config.TrainerConfig) -> CheckpointStore:
@@ -183,22 +147,20 @@ def store_of(config: process_config.TrainerConfig) -> CheckpointStore:
 
 def read(path: pathlib.Path) -> Checkpoint | None:
     """Return the checkpoint that a folder is; None if it is none, or an incomplete one, which is logged."""
-    return _read(path) if (path / _MARKER).is_file() else None
+    return _read(path) if (path / marker.MARKER).is_file() else None
 
 
 def _read(path: pathlib.Path) -> Checkpoint | None:
     try:
-        marker = json.loads((path / _MARKER).read_text(encoding="utf-8"))
-        sizes: dict[str, int] = marker.pop("files")
-        checkpoint = Checkpoint(progress=Progress(**marker), path=path)
+        whole = marker.decode((path / marker.MARKER).read_text(encoding="utf-8"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         logger.warning("passed over %s: %s", path, error)
         return None
-    for name, size in sizes.items():
+    for name, size in whole.files.items():
         if not (path / name).is_file() or (path / name).stat().st_size != size:
             logger.warning("passed over %s: file %s is missing or has another size", path, name)
             return None
-    return checkpoint
+    return Checkpoint(progress=whole.progress, path=path)
 
 
 def sections(config: process_config.TrainerConfig, *, reference_hash: str = "") -> dict[str, str]:

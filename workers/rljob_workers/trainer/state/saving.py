@@ -1,4 +1,7 @@
-"""Checkpoints as all ranks make them together: rank 0 prepares and commits, every rank writes its part."""
+"""Checkpoints as all ranks make them together: one rank prepares and commits, every rank writes its part.
+
+Where they go to an object store, each node has a folder of its own, which its first rank prepares and commits.
+"""
 
 import pathlib
 from collections.abc import Callable, Sequence
@@ -7,7 +10,7 @@ from typing import Protocol
 from rljob_api import errors, process_config
 from rljob_workers.runtime import atomic
 from rljob_workers.trainer.engine import schedule
-from rljob_workers.trainer.state import checkpoint, export
+from rljob_workers.trainer.state import checkpoint, export, keeping, marker
 
 _STATE = "state"
 _WEIGHTS = "weights"
@@ -60,13 +63,23 @@ class RankCheckpoints:
         critic_progress: schedule.UpdateCount | None = None,
         reference_hash: str = "",
         before_export: Callable[[], None],
+        keeper: keeping.Keeper | None = None,
+        prepares: bool | None = None,
+        send_export: Callable[[pathlib.Path], None] | None = None,
     ) -> None:
-        """`before_export` waits until no one reads the exporter's image."""
+        """`before_export` waits until no one reads the exporter's image.
+
+        keeper: of checkpoints that do not last where they are written; prepares: whether this rank is the first of
+        those that write into one folder; send_export: what brings the exported folder to where it lasts, on rank 0.
+        """
         self._engine, self._exporter, self._config = engine, exporter, config
         self._critic, self._critic_progress = critic, critic_progress or schedule.UpdateCount()
         self._reference_hash = reference_hash
         self._model_dir, self._progress, self._before_export = model_dir, progress, before_export
         self._store = checkpoint.store_of(config)
+        self._prepares = engine.rank == 0 if prepares is None else prepares
+        self._send_export = send_export
+        self._keeper = keeper or keeping.OnVolume(uri=self.uri, prune=self._prune_volume)
 
     def save(self, step: int) -> None:
         """Write and commit the checkpoint of `step`. Raises CheckpointError, on all ranks alike, if it cannot be.
@@ -76,6 +89,26 @@ class RankCheckpoints:
         self._first_alone(lambda: self._store.begin(step), step)
         self._write_parts(step)
         self._first_alone(lambda: self._store.commit(self._reached(step)), step)
+
+    def offer(self, step: int, *, seconds: float) -> None:
+        """Hand the checkpoint that was just saved, in so many seconds, to what makes it last."""
+        self._keeper.offer(step=step, seconds=seconds)
+
+    def advance(self) -> keeping.DurableCheckpoint | None:
+        """Return a checkpoint that lasts since the last call, if there is one. All ranks call it, and none waits."""
+        return self._keeper.advance()
+
+    def settle(self, *, timeout_s: float) -> keeping.DurableCheckpoint | None:
+        """Return the newest checkpoint once it lasts. Raises StorageError, also if it does not in time."""
+        return self._keeper.settle(timeout_s=timeout_s)
+
+    def problem(self) -> str:
+        """Return why checkpoints do not last at present; empty if they do."""
+        return self._keeper.problem()
+
+    def prune(self) -> None:
+        """Remove what the manifest does not ask to keep."""
+        self._keeper.prune()
 
     def _write_parts(self, step: int) -> None:
         alone = self._engine.world_size == 1
@@ -104,9 +137,9 @@ class RankCheckpoints:
             self._critic.save(work / _CRITIC)
 
     def _first_alone(self, act: Callable[[], object], step: int) -> None:
-        """Let rank 0 act while the others wait for how it ends."""
+        """Let the first rank of a folder act while the others wait for how it ends."""
         failure: OSError | None = None
-        if self._engine.rank == 0:
+        if self._prepares:
             try:
                 act()
             except OSError as error:
@@ -114,8 +147,8 @@ class RankCheckpoints:
         if self._engine.largest([float(failure is not None)])[0]:
             raise _not_written(step, failure) from failure
 
-    def _reached(self, step: int) -> checkpoint.Progress:
-        return checkpoint.Progress(
+    def _reached(self, step: int) -> marker.Progress:
+        return marker.Progress(
             step=step,
             updates_applied=self._progress.applied,
             skipped_in_a_row=self._progress.skipped_in_a_row,
@@ -134,10 +167,13 @@ class RankCheckpoints:
     def export(self) -> None:
         """Write the final weights as a Hugging Face folder."""
         self._before_export()
-        self._exporter.write_hugging_face(self._model_dir, pathlib.Path(self._config.export_dir))
+        folder = pathlib.Path(self._config.export_dir)
+        self._exporter.write_hugging_face(self._model_dir, folder)
+        if self._engine.rank == 0 and self._send_export is not None:
+            self._send_export(folder)
         self._engine.barrier()
 
-    def prune(self) -> None:
+    def _prune_volume(self) -> None:
         if self._engine.rank == 0:
             self._store.prune(
                 keep_last=self._config.spec.checkpoint.keep_last,
@@ -146,4 +182,4 @@ class RankCheckpoints:
 
 
 def _not_written(step: int, why: Exception | None) -> errors.CheckpointError:
-    return errors.CheckpointError(f"the checkpoint of step {step} was not written: {why or 'rank 0 could not'}")
+    return errors.CheckpointError(f"the checkpoint of step {step} was not written: {why or 'another rank could not'}")

@@ -8,7 +8,7 @@ from rljob_api import errors, process_config
 from rljob_api.manifest.trainer import DeepspeedSpec
 from rljob_testing.sections import section
 from rljob_testing.trainer_makers import make_trainer_config
-from rljob_workers.trainer.state import checkpoint
+from rljob_workers.trainer.state import checkpoint, marker
 
 
 def write(store: checkpoint.CheckpointStore, step: int, *, attempt: int = 0) -> checkpoint.Checkpoint:
@@ -16,7 +16,7 @@ def write(store: checkpoint.CheckpointStore, step: int, *, attempt: int = 0) -> 
     (work / "state").mkdir()
     (work / "state" / "weights.bin").write_bytes(bytes([step]) * 100)
     return store.commit(
-        checkpoint.Progress(
+        marker.Progress(
             step=step,
             updates_applied=2 * step,
             skipped_in_a_row=1,
@@ -102,7 +102,7 @@ def test_pruning_never_removes_the_newest(tmp_path: pathlib.Path) -> None:
 
 
 def found_of(config: process_config.TrainerConfig, path: pathlib.Path) -> checkpoint.Checkpoint:
-    progress = checkpoint.Progress(
+    progress = marker.Progress(
         step=4,
         updates_applied=4,
         skipped_in_a_row=0,
@@ -200,9 +200,7 @@ def test_what_a_replaced_attempt_finishes_later_is_no_checkpoint(tmp_path: pathl
     second.fence(5)
     # It had looked for a fence before that one was: the rename cannot be held back.
     first._check_not_replaced = lambda: None  # type: ignore[method-assign]
-    progress = checkpoint.Progress(
-        step=6, updates_applied=6, skipped_in_a_row=0, optimizer=True, sections={}, attempt=1
-    )
+    progress = marker.Progress(step=6, updates_applied=6, skipped_in_a_row=0, optimizer=True, sections={}, attempt=1)
     first.commit(progress)
     assert steps_of(second) == [5]
     newest = checkpoint.CheckpointStore(tmp_path, attempt=3).newest()
@@ -223,7 +221,7 @@ def test_a_replaced_attempt_begins_commits_and_removes_nothing(tmp_path: pathlib
     with pytest.raises(PermissionError, match="attempt 2 of the trainer has taken over from attempt 1"):
         first.begin(7)
     with pytest.raises(PermissionError, match="taken over"):
-        first.commit(checkpoint.Progress(step=6, updates_applied=0, skipped_in_a_row=0, optimizer=True, sections={}))
+        first.commit(marker.Progress(step=6, updates_applied=0, skipped_in_a_row=0, optimizer=True, sections={}))
     assert begun.is_dir()
     write(second, 6, attempt=2)
     write(second, 7, attempt=2)
@@ -253,7 +251,7 @@ def test_checkpoints_of_earlier_releases_have_no_attempt_and_count(tmp_path: pat
 
 def test_weights_alone_go_on_with_another_number_of_processes(tmp_path: pathlib.Path) -> None:
     config = make_trainer_config(tmp_path)
-    saved = checkpoint.Progress(
+    saved = marker.Progress(
         step=3, updates_applied=3, skipped_in_a_row=0, optimizer=False, sections=checkpoint.sections(config)
     )
     more = make_trainer_config(tmp_path, processes_per_node=2)

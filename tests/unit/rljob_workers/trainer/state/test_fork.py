@@ -4,7 +4,7 @@ import pytest
 
 from rljob_api import errors
 from rljob_testing.trainer_makers import make_trainer_config
-from rljob_workers.trainer.state import checkpoint, warm_start
+from rljob_workers.trainer.state import checkpoint, marker, warm_start
 
 
 def write(folder: pathlib.Path, *steps: int, sections: dict[str, str] | None = None, optimizer: bool = True) -> None:
@@ -12,7 +12,7 @@ def write(folder: pathlib.Path, *steps: int, sections: dict[str, str] | None = N
     for step in steps:
         (store.begin(step) / "weights.bin").write_bytes(bytes([step]))
         store.commit(
-            checkpoint.Progress(
+            marker.Progress(
                 step=step, updates_applied=step, skipped_in_a_row=0, optimizer=optimizer, sections=sections or {}
             )
         )

@@ -1,0 +1,1 @@
+"""Folders of object stores: what is in them, files sent and fetched, and a test that keys open them."""
