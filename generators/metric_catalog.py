@@ -57,10 +57,11 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_operator_reconcile_errors_total": {"class": ANY},
     "rljob_operator_spec_to_child_seconds": {"kind": ("workload", "other")},
     "rljob_operator_api_requests_total": {
-        "verb": ("get", "list", "watch", "patch", "post", "delete"),
+        "verb": ("get", "list", "watch", "patch", "post", "put", "delete"),
         "resource": metric_names.REQUESTED,
         "code": ANY,
     },
+    "rljob_operator_leader": {"shard": ANY},
     "rljob_operator_cache_objects": {"kind": kinds.CACHED_KINDS},
     "rljob_operator_watch_lag_seconds": {"kind": kinds.CACHED_KINDS},
     "rljob_operator_status_polls_total": {"result": ("ok", "no_answer")},

@@ -45,7 +45,14 @@ def test_the_operators_registry_has_what_is_declared_but_for_gauges_that_others_
     declared = {entry.metric.name.removesuffix("_total") for entry in ENTRIES if entry.process == enums.OPERATOR}
     held = {
         f"rljob_operator_{what}"
-        for what in ("queue_depth", "queue_oldest_seconds", "refused_lists", "cache_objects", "watch_lag_seconds")
+        for what in (
+            "leader",
+            "queue_depth",
+            "queue_oldest_seconds",
+            "refused_lists",
+            "cache_objects",
+            "watch_lag_seconds",
+        )
     }
     assert declared - made == held
     assert {name for name in made - declared if not name.startswith("process_")} == set()

@@ -147,6 +147,9 @@ def test_series_of_a_run_with_failures_stay_within_the_budget_for_one_job() -> N
     ended = run.cluster.statuses[-1].model_copy(update={"completion_time": "2040-01-01T00:00:00Z"})
     for before, after in itertools.pairwise([*run.cluster.statuses, ended]):
         metrics.wrote(job, before, after)
+    metrics.gauge("rljob_operator_leader", lambda: 1.0, shard="0")
+    for verb in ("get", "put", "post"):
+        metrics.answered(verb, "leases", 200)
     for name in ("queue_depth", "queue_oldest_seconds", "refused_lists"):
         metrics.gauge(f"rljob_operator_{name}", lambda: 0.0)
     for name, kind in itertools.product(("cache_objects", "watch_lag_seconds"), kinds.CACHED_KINDS):
