@@ -369,7 +369,8 @@ def test_manifest_read_back_with_server_defaults_resolves_to_the_same(
     changes: dict[str, object] = {"async.maxOffPolicySteps": 0, "algorithm.groupSize": 4}
     sent = json.loads(manifest_text(changes))
     stored = {**sent, "spec": with_server_defaults(sent["spec"], crd.root_schema()["properties"]["spec"])}  # type: ignore[index,call-overload]
-    assert stored["spec"]["algorithm"]["loss"] == {"type": "ppo", "klCoef": "0", "entropyCoef": "0"}
+    assert stored["spec"]["suspend"] is False
+    assert stored["spec"]["algorithm"]["loss"] == {}, "a runtime may say what is left out"
     assert resolved(load_manifest(json.dumps(stored))) == resolved(make_job(changes))
 
 

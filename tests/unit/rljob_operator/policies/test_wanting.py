@@ -200,6 +200,7 @@ LIVE_EDITS: dict[str, tuple[object, object]] = {
     # Their schema knows but one field of it.
     "failurePolicy": ({"stall": {"timeoutSeconds": 99}, "maxInfraRestarts": 5}, {"stall": {"timeoutSeconds": 99}}),
     "rollout.replicas": (5, 5),
+    "verifier.replicas": (3, 3),
     # They had none: what is written is in any schema that has it, what this version adds by default may not be.
     "rollout.autoscaling": ({"maxReplicas": 7}, {"maxReplicas": 7}),
     "async.maxOffPolicySteps": (3, 3),
@@ -249,7 +250,10 @@ def test_every_field_that_is_taken_over_live_has_an_edit() -> None:
 def test_live_edit_reaches_a_run_of_another_version_in_its_own_schema(path: str) -> None:
     value, taken_over = LIVE_EDITS[path]
     section, _, leaf = path.partition(".")
-    others = {"replicas": NUM_ROLLOUTS} if section == "rollout" else {}
+    others: dict[str, object] = {
+        "rollout": {"replicas": NUM_ROLLOUTS},
+        "verifier": {"rewards": [{"name": "right", "type": "exact"}]},
+    }.get(section, {})
     job = seen({section: {**others, leaf: value} if leaf else value}).job
     edited = job.model_copy(update={"metadata": job.metadata.model_copy(update={"generation": 2})})
     other = _other_run()

@@ -7,11 +7,12 @@ import pytest
 
 from rljob_api import enums
 from rljob_api.manifest.job import RLJob
-from rljob_operator.model import Child, Observed, ref_of
+from rljob_operator.model import Child, Observed, RuntimeUse, ref_of
 from rljob_operator.policies import drift
 from rljob_operator.reconcile import desired
 from rljob_operator.resources import inputs
 from rljob_operator.settings import JobSettings
+from rljob_testing import runtime_makers
 from rljob_testing.operator_runs import operator_job
 
 OWNERS = {"team": "search", "cost-center": "42", "billing.example.com/account": "a-1", "free": "of charge"}
@@ -112,10 +113,13 @@ def test_our_own_labels_win() -> None:
     assert inputs.propagated({"a/b": "1", "ab": "2", "a": "3"}, ("a/",)) == {"a/b": "1"}
 
 
-def test_labels_of_the_manifests_pods_win_over_those_of_the_job() -> None:
-    job = operator_job({"rollout": {"pod": {"labels": {"team": "own"}}}})
-    job = job.model_copy(update={"metadata": job.metadata.model_copy(update={"labels": {"team": "search"}})})
-    assert templates(objects(job))["job-rollout"]["metadata"]["labels"]["team"] == "own"
+def test_labels_of_a_runtimes_template_win_over_those_of_the_job() -> None:
+    use = RuntimeUse(runtime=runtime_makers.runtime(rollout={"metadata": {"labels": {"team": "platform"}}}))
+    observed = Observed(job=owned({"team": "search"}), runtime=use)
+    made = [dict(each) for each in desired.desired_objects(observed, SETTINGS, SERVED).workloads(1)]
+    labels = {name: template["metadata"]["labels"]["team"] for name, template in templates(made).items()}
+    assert labels.pop("job-rollout") == "platform"
+    assert set(labels.values()) == {"search"}
 
 
 def test_a_change_of_labels_is_looked_at_although_the_generation_stays() -> None:
