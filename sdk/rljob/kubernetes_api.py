@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -115,7 +116,8 @@ def _connect(kubeconfig: str | pathlib.Path | None, context: str | None) -> tupl
                 settings = kubernetes.client.Configuration()
                 config.load_incluster_config(client_configuration=settings)
                 return kubernetes.client.ApiClient(settings), _POD_NAMESPACE.read_text().strip()
-        path = None if kubeconfig is None else str(kubeconfig)
+        # The library reads the variable once, when it is imported.
+        path = os.environ.get("KUBECONFIG") if kubeconfig is None else str(kubeconfig)
         contexts, active = config.list_kube_config_contexts(path)
         chosen = active if context is None else next(each for each in contexts if each["name"] == context)
         client = config.new_client_from_config(path, context=context)

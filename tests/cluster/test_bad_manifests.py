@@ -101,5 +101,6 @@ def test_job_shows_its_columns(api: Api) -> None:
         "AGE",
         "RESTARTS",
         "CHECKPOINT",
+        "GPUSECONDS",
         "REASON",
     ]

@@ -108,5 +108,3 @@ def test_what_a_platform_may_allow_beside_gpus_is_taken_too(api: Api) -> None:
     (trainer,) = pods["Job"]["containers"]
     assert trainer["resources"]["claims"] == [{"name": "gpus"}]
     assert {"name": "NCCL_IB_HCA", "value": "mlx5"} in trainer["env"]
-    (shm,) = [volume for volume in pods["Job"]["volumes"] if volume["name"] == "rljob-shm"]
-    assert shm["emptyDir"] == {"medium": "Memory", "sizeLimit": "32Gi"}

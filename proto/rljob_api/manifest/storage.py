@@ -115,7 +115,7 @@ class CheckpointStorageSpec(ClaimSpec):
         CelRule(
             field="uri",
             reason=FORBIDDEN,
-            rule="!has(self.uri) || !(" + " || ".join(f"has(self.{field})" for field in _OF_CLAIMS) + ")",
+            rule="!has(self.uri) || (" + " && ".join(f"!has(self.{field})" for field in _OF_CLAIMS) + ")",
             message="checkpoints go to an object store (uri) or to a claim: leave one of them out",
         ),
     )
