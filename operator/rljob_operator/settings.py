@@ -56,6 +56,18 @@ _CONTROLLERS = ("rljob.dev", "kubernetes.io", "k8s.io", "x-k8s.io")
 _UNPREFIXED = ("pod-template-hash", "controller-revision-hash", "controller-uid", "job-name")
 
 
+class PodUser(_Frozen):
+    """Who a pod runs as; None leaves it to the cluster, which may have a range for each namespace."""
+
+    run_as_user: int | None = Field(default=None, ge=1)
+    run_as_group: int | None = Field(default=None, ge=0)
+    fs_group: int | None = Field(default=None, ge=0)
+
+
+# The user that the images name.
+IMAGE_USER = PodUser(run_as_user=65532, run_as_group=65532, fs_group=65532)
+
+
 class JobSettings(_Frozen):
     """Bounds that a job cannot exceed, and what its pods are made with.
 
@@ -86,6 +98,7 @@ class JobSettings(_Frozen):
     pod_monitor_labels: Mapping[str, str] = Field(default_factory=dict)
     scrape_annotations: bool = False
     operator_namespace: str = ""
+    pod_security_context: PodUser = IMAGE_USER
     propagate_labels: tuple[str, ...] = OWNER_LABELS
     propagate_annotations: tuple[str, ...] = ()
 

@@ -102,6 +102,7 @@ true
   "runtimeClasses" .Values.jobs.runtimeClasses
   "metricsNamespaces" .Values.jobs.metricsNamespaces
   "metricsFromEverywhere" .Values.jobs.metricsFromEverywhere
+  "podSecurityContext" (.Values.jobs.podSecurityContext | default dict)
   "propagateLabels" .Values.jobs.propagateLabels
   "propagateAnnotations" .Values.jobs.propagateAnnotations
   "podMonitorLabels" .Values.monitoring.podMonitor.labels

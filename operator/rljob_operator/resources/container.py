@@ -86,7 +86,7 @@ def container(inputs: Inputs, role: enums.Role, role_spec: RoleContainerSpec) ->
         "imagePullPolicy": inputs.settings.pull_policy,
         "command": [*pod.command_prefix, f"rljob-{role}"],
         "args": ["--config", path],
-        "env": merge_by_key([*_defaults(config), *user["env"], _pod_name(), *role_spec.env], key="name"),
+        "env": merge_by_key([*_defaults(inputs, config), *user["env"], _pod_name(), *role_spec.env], key="name"),
         "ports": ports(config),
         "resources": role_spec.resources,
         "volumeMounts": merge_by_key([*user["volumeMounts"], *role_spec.mounts], key="mountPath"),
@@ -111,13 +111,16 @@ def ports(config: process_config.ProcessConfig) -> list[Manifest]:
     return [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in listened.items()]
 
 
-def _defaults(config: process_config.ProcessConfig) -> list[Manifest]:
+def _defaults(inputs: Inputs, config: process_config.ProcessConfig) -> list[Manifest]:
     variables = {
         "HOME": storage.SCRATCH_DIR,
         "TMPDIR": storage.SCRATCH_DIR,
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
+    if inputs.settings.pod_security_context.run_as_user is None:
+        # The image has a name for its own user alone, and libraries ask for one.
+        variables["USER"] = "rljob"
     if config.role in (enums.Role.ROLLOUT, enums.Role.TRAINER):
         variables["HF_HOME"] = f"{storage.CACHE_DIR}/hub"
     return [{"name": name, "value": value} for name, value in variables.items()]

@@ -1,6 +1,5 @@
 """The pod template of a role: the posture that all roles share, and what manifest and runtime add to it."""
 
-import copy
 import dataclasses
 from collections.abc import Mapping
 
@@ -20,17 +19,8 @@ from rljob_operator.resources.inputs import (
     selector,
 )
 
-USER_ID = 65532
 # A verifier's is within its own limit of ephemeral storage.
 SCRATCH_SIZE, VERIFIER_SCRATCH_SIZE = "16Gi", "1Gi"
-SECURITY: Manifest = {
-    "runAsNonRoot": True,
-    "runAsUser": USER_ID,
-    "runAsGroup": USER_ID,
-    "fsGroup": USER_ID,
-    "fsGroupChangePolicy": "OnRootMismatch",
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 _COPIED = ("nodeSelector", "affinity", "priorityClassName", "resourceClaims", "tolerations")
 
 
@@ -67,7 +57,7 @@ def _spec(inputs: Inputs, role: enums.Role, role_spec: container.RoleContainerSp
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "shareProcessNamespace": False,
-        "securityContext": copy.deepcopy(SECURITY),
+        "securityContext": _security(inputs),
         "terminationGracePeriodSeconds": role_spec.grace_s,
         "containers": [container.container(inputs, role, dataclasses.replace(role_spec, mounts=mounts))],
         "volumes": container.merge_by_key(volumes, key="name"),
@@ -80,6 +70,15 @@ def _spec(inputs: Inputs, role: enums.Role, role_spec: container.RoleContainerSp
     if role is enums.Role.VERIFIER and (name := runtime_class(inputs.job.spec.verifier.isolation)):
         copied["runtimeClassName"] = name
     return {**spec, **copied, **{key: value for key, value in lists.items() if value}}
+
+
+def _security(inputs: Inputs) -> Manifest:
+    return {
+        "runAsNonRoot": True,
+        **inputs.settings.pod_security_context.model_dump(by_alias=True, exclude_none=True),
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
 
 
 def _common_volumes(inputs: Inputs, role: enums.Role) -> list[Manifest]:

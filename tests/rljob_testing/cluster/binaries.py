@@ -1,5 +1,8 @@
 """The programs of the cluster: each is looked up, or built from the checked-in Go modules into a cache folder.
 
+Kubernetes' own are of the version that `$RLJOB_KUBERNETES` says, such as 1.35.4, else of the checked-in one: go.mod of
+another version is derived from that, since each of its modules has the minor version in its own.
+
 A finished program is renamed into `<cache>/tools/<module>-<key>/`; the key covers go.mod, go.sum, flags and the Go
 version, and linked from `<cache>/bin/`; so a build that was cut off leaves nothing half-made. `$KUBEBUILDER_ASSETS` is
 looked at first.
@@ -10,6 +13,7 @@ import fcntl
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -17,7 +21,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 MODULES = pathlib.Path(__file__).parents[2] / "cluster" / "tools"
-KUBERNETES_VERSION = "v1.36.3"
+OWN_KUBERNETES = "v1.36.3"
+KUBERNETES_VERSION = f"v{os.environ.get('RLJOB_KUBERNETES') or OWN_KUBERNETES}".replace("vv", "v", 1)
+_VERSION = re.compile(r"v1\.[0-9]{1,3}\.[0-9]{1,3}")
 BUILD_TIMEOUT_S = 7200
 
 
@@ -99,12 +105,41 @@ def _target(tool: Tool) -> pathlib.Path:
 def _key(tool: Tool) -> str:
     go = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=True, timeout=30)
     parts = [
-        (MODULES / tool.module / "go.mod").read_text(),
-        (MODULES / tool.module / "go.sum").read_text(),
+        go_mod(tool),
+        # Another version's sums are not checked in: Go's checksum database is what they are held against.
+        (MODULES / tool.module / "go.sum").read_text() if is_own(tool) else "",
         " ".join(_flags(tool)),
         go.stdout.strip(),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def is_own(tool: Tool) -> bool:
+    """Return whether a program is of the version that is checked in."""
+    return tool.module != "kubernetes" or KUBERNETES_VERSION == OWN_KUBERNETES
+
+
+def go_mod(tool: Tool) -> str:
+    """Return the tools module. Raises ValueError for a version of Kubernetes that is none."""
+    text = (MODULES / tool.module / "go.mod").read_text()
+    if is_own(tool):
+        return text
+    if not _VERSION.fullmatch(KUBERNETES_VERSION):
+        raise ValueError(f"RLJOB_KUBERNETES is {KUBERNETES_VERSION!r}, but must be a release such as 1.35.4")
+    return of_version(text, own=OWN_KUBERNETES, other=KUBERNETES_VERSION)
+
+
+def of_version(text: str, *, own: str, other: str) -> str:
+    """Return a tools module for another version of Kubernetes; `go mod tidy` adds what that one requires.
+
+    Staged modules are v0.<minor>.<patch> where Kubernetes is v1.<minor>.<patch>.
+    """
+    head, _, rest = text.partition("tool (")
+    tools, _, rest = rest.partition(")")
+    staged_own, staged_other = (version.replace("v1.", "v0.", 1) for version in (own, other))
+    replaced = re.findall(rf"^\t(\S+) => \1 {re.escape(staged_own)}$", rest, flags=re.MULTILINE)
+    lines = [f"replace {name} => {name} {staged_other}" for name in replaced]
+    return f"{head}tool ({tools})\n\nrequire k8s.io/kubernetes {other}\n\n" + "\n".join(lines) + "\n"
 
 
 def _flags(tool: Tool) -> list[str]:
@@ -124,20 +159,25 @@ def _compile(tool: Tool) -> None:
     target = _target(tool)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        fresh = pathlib.Path(folder) / tool.name
-        command = ["go", "build", *_flags(tool), "-o", str(fresh), tool.package]
-        done = subprocess.run(
-            command,
-            cwd=MODULES / tool.module,
-            env={**os.environ, "CGO_ENABLED": "0"},
-            capture_output=True,
-            text=True,
-            timeout=BUILD_TIMEOUT_S,
-        )
-        if done.returncode:
-            raise MissingProgramError(f"building {tool.name} failed: {done.stderr[-2000:]}")
+        fresh, module = pathlib.Path(folder) / tool.name, MODULES / tool.module
+        if not is_own(tool):
+            module = pathlib.Path(folder) / "module"
+            module.mkdir()
+            (module / "go.mod").write_text(go_mod(tool))
+            _go(["mod", "tidy"], module, tool)
+        _go(["build", *_flags(tool), "-o", str(fresh), tool.package], module, tool)
         fresh.rename(target)
-    _link(target)
+    if is_own(tool):
+        _link(target)
+
+
+def _go(words: Sequence[str], module: pathlib.Path, tool: Tool) -> None:
+    done = subprocess.run(
+        ["go", *words], cwd=module, env={**os.environ, "CGO_ENABLED": "0"}, capture_output=True, text=True,
+        timeout=BUILD_TIMEOUT_S,
+    )  # fmt: skip
+    if done.returncode:
+        raise MissingProgramError(f"building {tool.name} failed: {done.stderr[-2000:]}")
 
 
 def _link(target: pathlib.Path) -> None:
