@@ -145,19 +145,38 @@ def run_main(main: Callable[[], int | None], *, termination_log: str = TERMINATI
     """Run `main` and return its exit code; an error becomes a code, one log line with its stack, and a termination
     message. Of the tree it has a code of its own; any other is a fault of ours.
     """
+    code, reason = _outcome(main)
+    _leave(code, reason, termination_log)
+    return code
+
+
+def run_check(check: Callable[[], None], *, termination_log: str = TERMINATION_LOG) -> int:
+    """Run what must hold before the work begins: 0 without a word if it does; if not, it ends as `run_main` would."""
+    code, reason = _outcome(check)
+    if code:
+        _leave(code, reason, termination_log)
+    return code
+
+
+def _outcome(main: Callable[[], int | None]) -> tuple[int, str]:
+    """Return the exit code of `main` and why it is not 0, which is logged."""
     try:
-        code, reason = int(main() or 0), ""
+        return int(main() or 0), ""
     except errors.RLJobError as error:
-        code, reason = exit_code(error), f"{error.name}: {error}"
+        code = exit_code(error)
         logger.error("ended: %s", error, extra={"error_class": error.name}, exc_info=code == enums.ExitCode.FAILED)
+        return code, f"{error.name}: {error}"
     except KeyboardInterrupt:
-        code, reason = int(enums.ExitCode.INTERRUPTED), "interrupted"
+        return int(enums.ExitCode.INTERRUPTED), "interrupted"
     except Exception as error:  # boundary: the process; Python itself would write many lines, and mask nothing
-        code, reason = int(enums.ExitCode.FAILED), f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         logger.critical("ended: %s", reason, extra={"error_class": type(error).__name__}, exc_info=True)
+        return int(enums.ExitCode.FAILED), reason
+
+
+def _leave(code: int, reason: str, termination_log: str) -> None:
     logger.info("exited with code %d%s", code, f" ({reason})" if reason else "", extra={"event": "exit"})
     _leave_message(pathlib.Path(termination_log), code, reason)
-    return code
 
 
 def refuse(problems: Sequence[str], *, termination_log: str = TERMINATION_LOG) -> int:

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return boot.refuse(problems)
     boot.configure_process(invocation.config)
     if invocation.config.spec.storage.checkpoint_uri is not None:
-        code = boot.run_main(lambda: check_store(invocation.config))
+        code = boot.run_check(lambda: check_store(invocation.config))
         if code:
             return code
     os.environ.update(rank_environment(invocation.config))
@@ -62,7 +62,7 @@ def check(config: process_config.TrainerConfig) -> list[str]:
     return [f"spec.checkpoint: {folder} is not a folder"] if folder.exists() and not folder.is_dir() else []
 
 
-def check_store(config: process_config.TrainerConfig) -> int:
+def check_store(config: process_config.TrainerConfig) -> None:
     """Write to the object store of checkpoints and read it, before anything is trained that could not be kept.
 
     Raises StorageAccessError that names the field where keys or bucket are wrong, StorageError where nothing answers.
@@ -77,7 +77,6 @@ def check_store(config: process_config.TrainerConfig) -> int:
     except errors.StorageError as error:
         where = f"spec.storage.checkpoints.uri is {config.spec.storage.checkpoint_uri!r}"
         raise type(error)(f"{where}, but the trainer {error}") from None
-    return int(enums.ExitCode.OK)
 
 
 def _without_device(config: process_config.TrainerConfig) -> list[str]:

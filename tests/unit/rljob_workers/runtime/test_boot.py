@@ -37,6 +37,35 @@ def test_last_words_are_left_for_the_kubelet(tmp_path: pathlib.Path) -> None:
     assert json.loads(message.read_text()) == {"code": 75, "reason": "UnavailableError: coordinator is gone"}
 
 
+def test_a_check_that_holds_leaves_no_words_as_if_the_program_had_ended(
+    caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path
+) -> None:
+    message = tmp_path / "termination-log"
+    message.write_text("")
+    with caplog.at_level(logging.INFO):
+        assert boot.run_check(lambda: None, termination_log=str(message)) == enums.ExitCode.OK
+    assert (caplog.records, message.read_text()) == ([], "")
+
+
+def test_a_check_that_fails_ends_the_program_as_its_main_part_would(
+    caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path
+) -> None:
+    message = tmp_path / "termination-log"
+    message.write_text("")
+
+    def check() -> None:
+        raise errors.StorageAccessError("there is no such bucket")
+
+    with caplog.at_level(logging.INFO):
+        assert boot.run_check(check, termination_log=str(message)) == enums.ExitCode.CONFIGURATION
+    reason = "StorageAccessError: there is no such bucket"
+    assert [record.getMessage() for record in caplog.records] == [
+        "ended: there is no such bucket",
+        f"exited with code 78 ({reason})",
+    ]
+    assert json.loads(message.read_text()) == {"code": 78, "reason": reason}
+
+
 def test_error_that_is_not_of_the_tree_is_one_line_with_its_stack_and_code_1(
     caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path
 ) -> None:
