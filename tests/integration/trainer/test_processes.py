@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from rljob_api import enums, process_config, types
 from rljob_api.manifest.algorithm import CriticSpec, NormalizeSpec
 from rljob_api.manifest.loss import LossSpec
-from rljob_testing import fake_coordinator
+from rljob_testing import charts, fake_coordinator, minio
 from rljob_testing import trainer_makers as makers
 from rljob_testing.sections import section, with_spec
 from rljob_workers.trainer import launch
@@ -87,6 +87,8 @@ def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_por
         folder: str = "run",
         prepared: bool = False,
         fork_from: str = "",
+        changes: Mapping[str, object] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> Trainer:
         home = tmp_path / folder
         home.mkdir(exist_ok=True)
@@ -104,7 +106,7 @@ def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_por
             fork_from=fork_from,
             resume_from={"uri": fork_from} if fork_from else None,
             keep_last=1,
-            changes={"checkpoint.everySteps": checkpoint_every or 1000},
+            changes={"checkpoint.everySteps": checkpoint_every or 1000, **(changes or {})},
         )
         config = with_preparation(config) if prepared else config
         path = home / "role.json"
@@ -114,7 +116,7 @@ def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_por
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})},
         )
         running.append(Trainer(process, config))
         return running[-1]
@@ -251,6 +253,45 @@ def test_a_run_that_was_stopped_and_went_on_ends_with_the_weights_of_one_that_wa
         assert after.stats[4][stat] == straight.stats[4][stat], stat
     kept = sorted(path.name for path in pathlib.Path(resumed.config.checkpoint_dir).glob("step-*"))
     assert kept == ["step-000000004"]
+
+
+def test_two_ranks_go_on_from_an_object_store_on_a_node_that_has_nothing(
+    start: Start, coordinate: Coordinate, tmp_path: pathlib.Path
+) -> None:
+    charts.program_or_skip("minio")
+    server = minio.Minio(tmp_path / "minio")
+    server.start()
+    try:
+        uri = server.make_bucket("runs")
+        stored = {
+            "changes": {
+                "storage.type": "Persistent",
+                "storage.checkpoints": {"uri": f"{uri}/here"},
+                "storage.s3": {"endpoint": server.endpoint},
+            },
+            "environment": server.keys,
+            "ranks": 2,
+            "stage": 2,
+        }
+        straight = coordinate(per_rank(steps(3), 2))
+        assert start(straight, folder="straight", ranks=2, stage=2).end() == enums.ExitCode.OK
+
+        before = coordinate(per_rank(steps(3), 2), hold_at=3)
+        trainer = start(before, folder="first", checkpoint_every=1, **stored)
+        assert before.wait_for("step 2")
+        trainer.process.send_signal(signal.SIGTERM)
+        assert trainer.end() == enums.ExitCode.STOPPED_ON_REQUEST
+        assert before.events[-1] == "checkpoint 2"
+
+        after = coordinate(per_rank(steps(3), 2), head=2)
+        assert start(after, folder="another", attempt=2, **stored).end() == enums.ExitCode.OK
+        assert _beginning(after)[0] == "register resume 2"
+        assert after.image(4) == straight.image(3)
+        there = tmp_path / "minio" / "data" / "runs" / "here" / "uid"
+        assert {path.name for path in (there / "export").iterdir()} >= {"model.safetensors", "COMPLETE.json"}
+        assert [path.name for path in (there / "checkpoints").glob("step-*")] == ["step-000000003-000002"]
+    finally:
+        server.stop()
 
 
 def test_a_start_without_checkpoint_in_a_run_with_versions_publishes_its_state_first(
