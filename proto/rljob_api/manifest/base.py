@@ -256,6 +256,10 @@ Path = Annotated[str, Field(min_length=1, max_length=1024)]
 OBJECT_URI_PATTERN = (
     r"^((s3|gs|az)://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](/[A-Za-z0-9._=+-]+)*/?|file://(/[A-Za-z0-9._=+-]+)+/?)$"
 )
+OBJECT_URI_FORM = (
+    "s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix or file:///folder, without keys: those come"
+    " by the environment"
+)
 
 
 def is_object_uri(text: str) -> bool:

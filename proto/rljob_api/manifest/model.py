@@ -5,7 +5,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from rljob_api.manifest.base import Name, Path, Problem, Section, Text, is_object_uri, no_effect, rule
+from rljob_api.manifest.base import (
+    OBJECT_URI_FORM,
+    Name,
+    Path,
+    Problem,
+    Section,
+    Text,
+    is_object_uri,
+    no_effect,
+    rule,
+)
 
 BUILTIN = "builtin:"
 Dtype = Literal["bfloat16", "float16", "float32"]
@@ -54,6 +64,21 @@ class ModelSpec(Section):
         default=None,
         description="Reference model of the KL term; needed exactly when algorithm.loss.klCoef is above 0.",
     )
+
+    @rule()
+    def addresses_are_of_object_stores(self) -> Iterator[Problem]:
+        """What looks like a URI is no hub id and no folder; one with keys in it gets no further than this."""
+        names = {
+            "name": self.name,
+            "tokenizer": self.tokenizer if self.is_written("tokenizer") else "",
+            "reference.name": self.reference.name if self.reference else "",
+        }
+        for field, name in names.items():
+            if "://" in name and not is_object_uri(name):
+                yield field, name, f"an address must be {OBJECT_URI_FORM}"
+        folder = (self.source.path if self.source else None) or ""
+        if "://" in folder:
+            yield "source.path", folder, "it is a folder: an object store is named by model.name"
 
     @rule()
     def objects_have_no_revisions(self) -> Iterator[Problem]:

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 import types
 import typing
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,9 @@ MAX_VALUE_LENGTH = 60
 Location = Sequence[str | int]
 # A field of pods whose values may be secrets. A refusal is logged and stands in status, so it shows none of them.
 ENVIRONMENT = "env"
+# Where a URI may hold keys: before the last @ (a key may have slashes), and in its query.
+_USER_OF_URI = re.compile(r'(?<=://)[^"]*@')
+_QUERY_OF_URI = re.compile(r'(://[^"?]*\?)[^"\']+')
 
 
 def explain_errors(
@@ -38,7 +42,7 @@ def explain_errors(
 
 
 def show(value: object) -> str:
-    """Return a value as a refusal prints it: text in quotes, floats as written, long values cut."""
+    """Return a value as a refusal prints it: text in quotes, floats as written, keys in URIs hidden, long ones cut."""
     if isinstance(value, base.WrittenFloat):
         return value.text
     if isinstance(value, base.Decimal):
@@ -46,6 +50,7 @@ def show(value: object) -> str:
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json", exclude_unset=True)
     text = f"'{value}'" if isinstance(value, str) else json.dumps(value, default=str)
+    text = _QUERY_OF_URI.sub(r"\1***", _USER_OF_URI.sub("***@", text))
     return text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 3] + "..."
 
 
@@ -222,10 +227,7 @@ def _pattern(field: FieldInfo | None, pattern: str) -> str:
     if pattern == base.JOB_NAME_PATTERN:
         return "must be lower-case letters, digits and dashes, beginning with a letter (RFC 1035)"
     if pattern == base.OBJECT_URI_PATTERN:
-        return (
-            "must be s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix or file:///folder, without"
-            " keys: those come by the environment"
-        )
+        return f"must be {base.OBJECT_URI_FORM}"
     purpose = "" if field is None else f" ({_purpose(field)})"
     return f"must match {pattern}{purpose}"
 

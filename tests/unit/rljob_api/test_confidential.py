@@ -1,4 +1,4 @@
-"""Values of a pod's environment may be secrets: no refusal of a manifest quotes one, and no role's config holds one."""
+"""Values of a pod's environment and keys in a URI may be secrets: no refusal quotes one, no role's config holds one."""
 
 import json
 
@@ -64,3 +64,81 @@ def test_no_config_of_a_role_and_no_line_of_a_plan_holds_a_value_of_the_environm
     marked.assert_untold(f"{explain.explain(job, configs)} {resolve.warnings(job)}")
     for config in configs.configs:
         marked.assert_untold(config.model_dump_json())
+
+
+def loaded_and_resolved(spec: dict[str, object]) -> None:
+    job = load([], **spec)
+    resolve.resolve(job, cluster_placement.cluster_placement(job, verifier_cores=2))
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (
+            {"storage": {"type": "Persistent", "checkpoints": {"uri": f"s3://key:{SECRET}@bucket/runs"}}},
+            "spec.storage.checkpoints.uri is 's3://***@bucket/runs', but must be s3://bucket/prefix",
+        ),
+        (
+            {"storage": {"type": "Persistent", "checkpoints": {"uri": f"s3://key:a/{SECRET}/b@bucket"}}},
+            "spec.storage.checkpoints.uri is 's3://***@bucket', but must be s3://bucket/prefix",
+        ),
+        (
+            {"storage": {"type": "Persistent", "checkpoints": {"uri": f"az://account/runs?sig={SECRET}"}}},
+            "spec.storage.checkpoints.uri is 'az://account/runs?***', but must be s3://bucket/prefix",
+        ),
+        (
+            {"storage": {"type": "Persistent", "checkpoints": {"uri": f"s3://key:{'k' * 80}{SECRET}@bucket"}}},
+            "spec.storage.checkpoints.uri is 's3://***@bucket', but must be",
+        ),
+        (
+            {"storage": {"type": "Persistent", "checkpoints": f"s3://key:{SECRET}@bucket"}},
+            "spec.storage.checkpoints is 's3://***@bucket', but must be a mapping",
+        ),
+        (
+            {"storage": {"s3": {"endpoint": f"https://key:{SECRET}@minio:9000"}}},
+            "spec.storage.s3.endpoint is 'https://***@minio:9000', but must match",
+        ),
+        (
+            {"data": {"train": [{"name": "sums", "uri": f"s3://key:{SECRET}@bucket/sums.jsonl"}]}},
+            "spec.data.train[0].uri is 's3://***@bucket/sums.jsonl', but must be",
+        ),
+        (
+            {"data": {"train": [{"name": "sums", "uri": [f"s3://key:{SECRET}@bucket/a.jsonl"]}]}},
+            """spec.data.train[0].uri is ["s3://***@bucket/a.jsonl"], but must be text""",
+        ),
+        (
+            {"resumeFrom": {"uri": f"s3://key:{SECRET}@bucket/runs"}},
+            "spec.resumeFrom.uri is 's3://***@bucket/runs', but only folders are read",
+        ),
+        (
+            {"model": {"name": f"s3://key:{SECRET}@bucket/model"}},
+            "spec.model.name is 's3://***@bucket/model', but an address must be s3://bucket/prefix",
+        ),
+        (
+            {"model": {"name": "org/model", "tokenizer": f"s3://key:{SECRET}@bucket/model"}},
+            "spec.model.tokenizer is 's3://***@bucket/model', but an address must be",
+        ),
+        (
+            {"model": {"name": "org/model", "source": {"path": f"s3://key:{SECRET}@bucket/model"}}},
+            "spec.model.source.path is 's3://***@bucket/model', but it is a folder",
+        ),
+        (
+            {
+                "model": {"name": "org/model", "reference": {"name": f"s3://key:{SECRET}@bucket/model"}},
+                "algorithm": {"loss": {"klCoef": "0.1"}},
+            },
+            "spec.model.reference.name is 's3://***@bucket/model', but an address must be",
+        ),
+    ],
+)
+def test_an_address_with_keys_is_refused_without_them(spec: dict[str, object], sentence: str) -> None:
+    with pytest.raises(errors.ManifestError) as refused:
+        loaded_and_resolved(spec)
+    assert any(sentence in problem for problem in refused.value.problems), refused.value.problems
+    assert len(refused.value.problems) == 1
+    marked.assert_untold(str(refused.value))
+
+
+@pytest.mark.parametrize("name", ["s3://bucket/model", "file:///models/mine", "org/model", "/models/mine"])
+def test_an_address_without_keys_names_a_model(name: str) -> None:
+    assert load([], model={"name": name}).spec.model.name == name

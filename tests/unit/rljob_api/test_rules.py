@@ -561,6 +561,11 @@ TABLE: dict[str, Row] = {
         "spec.storage.checkpoints.accessMode is 'ReadWriteOncePod', but trainer.nodes is 2",
         {"storage": {"type": "Persistent", "checkpoints": {"size": "1Gi", "accessMode": "ReadWriteOncePod"}}},
     ),
+    "a model at an address that is no object store's": Row(
+        {"model": {"name": "https://example.com/mine"}},
+        "spec.model.name is 'https://example.com/mine', but an address must be s3://bucket/prefix",
+        {"model": {"name": "s3://models/mine"}},
+    ),
     "a revision of a model in an object store": Row(
         {"model": {"name": "s3://models/mine", "revision": "main"}},
         "spec.model.revision is 'main', but model.name is 's3://models/mine', which has no revisions",
