@@ -7,7 +7,7 @@ came and went meanwhile is not seen: the sums are a lower bound.
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rljob_api import enums, types
 from rljob_api.manifest.status import UsageStatus
@@ -50,12 +50,6 @@ def usage(
             "trainedTokens": max(tokens.get("trained", 0), 0 if before is None else before.trained_tokens),
         }
     )
-
-
-def is_due(before: UsageStatus | None, pods: Iterable[Pod]) -> bool:
-    """Return whether a pod has ended that may be gone when the next status is written."""
-    since = _as_of(before)
-    return any(pod.is_terminal and pod.finished_at > since and (pod.gpus or pod.cpu_milli) for pod in pods)
 
 
 def _seconds(pod: Pod, *, since: int, until: int) -> int:

@@ -334,7 +334,7 @@ def _write(observed: Observed, status: JobStatus, outcome: conditions.RunOutcome
     outcome = dataclasses.replace(outcome, refused=refusals.shown(rest.refused, now=now))
     full = conditions.with_conditions(observed, status, outcome, now=now)
     # What was used changes all the time: it is written with what changes otherwise, and when a pod ends, which may go.
-    if full == observed.status and not usage.is_due(observed.status.usage, observed.pods):
+    if full == observed.status:
         return rest
     run = None if observed.report is None else observed.report.run
     used = usage.usage(observed.status.usage, observed.pods, run, now=now)

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from rljob_api import errors, process_config
 from rljob_api.manifest.base import is_object_uri
-from rljob_workers.objects import cache
 from rljob_workers.runtime import atomic
 
 log = logging.getLogger(__name__)
@@ -175,6 +174,9 @@ def _run_converter(gguf: Path, work: Path) -> None:
 
 def _from_store(files: process_config.ModelFiles, uri: str) -> Path:
     try:
+        # The command line checks manifests without it.
+        from rljob_workers.objects import cache
+
         return _checked(cache.folder(uri, files.s3, Path(files.cache_dir)), files.name)
     except (FileNotFoundError, errors.DataError, errors.StorageAccessError) as error:
         raise _refusal(files.name, str(error)) from error

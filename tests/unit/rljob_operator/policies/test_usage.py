@@ -81,14 +81,6 @@ def test_tokens_are_the_ledgers_and_a_lost_ledger_takes_none_away() -> None:
     assert (second.generated_tokens, second.trained_tokens) == (100, 60)
 
 
-def test_a_write_is_due_once_for_a_pod_that_has_ended() -> None:
-    before = used(None, [pod()], NOW + 10)
-    ended = pod(end=NOW + 20)
-    assert not usage.is_due(before, [pod()])
-    assert usage.is_due(before, [ended])
-    assert not usage.is_due(used(before, [ended], NOW + 21), [ended])
-
-
 pods = st.builds(
     lambda name, role, begin, length, gpus, cpu: pod(
         f"p{name}", role=role, begin=NOW + begin, end=0.0 if length is None else NOW + begin + length, gpus=gpus,
