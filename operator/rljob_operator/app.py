@@ -241,12 +241,15 @@ class Operator:
         """Begin to look after a shard: compare all of its jobs once, whatever was found when it was led before."""
         self._unchanged.forget_all()
         for key in queue.startup_order(self.cache):
-            if self._fence.shard_of(split_key(key)[0]) == shard:
+            if self._is_in(shard, key):
                 self._dispatcher.enqueue(key)
+
+    def _is_in(self, shard: int, key: str) -> bool:
+        return self._fence.shard_of(split_key(key)[0]) == shard
 
     def _lost(self, shard: int) -> None:
         """Leave a shard to another operator, which shows the metrics of its jobs from now on."""
-        keys = {key for key in self.cache.keys if self._fence.shard_of(split_key(key)[0]) == shard}
+        keys = {key for key in self.cache.keys if self._is_in(shard, key)}
         self._dispatcher.drop(keys)
         for key in keys:
             self.metrics.forget(key)

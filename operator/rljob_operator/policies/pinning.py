@@ -134,9 +134,7 @@ def _taken_over(begun: Any, desired: Any, written: Any) -> Any:
 def resolved(observed: Observed) -> ResolvedJob | None:
     """Return the configs that a run was begun with, as its ConfigMap has them; None without one that can be read."""
     child = observed.children.get(observed.config_ref)
-    data = child.manifest.get("data") if child is not None else None
-    if not isinstance(data, Mapping):
-        return None
+    data = _data(child.manifest) if child is not None else {}
     try:
         return ResolvedJob(
             coordinator=process_config.CoordinatorConfig.model_validate_json(str(data.get("coordinator.json"))),

@@ -121,7 +121,7 @@ class LiveCluster:
         if view is None:
             return None
         children, pods = self._cache.children(key, view.uid), self._cache.pods(key, view.uid)
-        document, runtime = self._use_runtime(json.loads(view.load()), children)
+        document, runtime = self._with_runtime(view, children)
         try:
             job = _job(json.dumps(document))
         except pydantic.ValidationError as error:
@@ -171,8 +171,13 @@ class LiveCluster:
         view = self._cache.job(key)
         if view is None:
             return None
-        document, _ = self._use_runtime(json.loads(view.load()), self._cache.children(key, view.uid))
+        document, _ = self._with_runtime(view, self._cache.children(key, view.uid))
         return _job(json.dumps(document))
+
+    def _with_runtime(
+        self, view: projection.JobView, children: Mapping[Ref, Child]
+    ) -> tuple[dict[str, Any], RuntimeUse]:
+        return self._use_runtime(json.loads(view.load()), children)
 
     async def _say_unreadable(self, raw: dict[str, Any], runtime: RuntimeUse, error: pydantic.ValidationError) -> None:
         problems = runtimes.attributed(messages.explain_errors(error, document=raw, model=RLJob), runtime.origins)
