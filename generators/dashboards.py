@@ -376,7 +376,7 @@ RUN = (
                 question="Which groups are never trained, and why?",
                 good="Few, and by a filter that is meant.",
                 otherwise="infra_exhausted and data_exhausted: prompts that are given up; too_long and"
-                " invalid_record: left out, as onInvalidRecord: drop says; see the log.",
+                " invalid_record: left out, as onInvalidRecord: Drop says; see the log.",
                 unit="ops",
                 stacked=True,
                 queries=[Query(rate("rljob_groups_dropped_total", "reason"), "{{reason}}")],

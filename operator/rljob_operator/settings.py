@@ -87,8 +87,7 @@ class JobSettings(_Frozen):
     egress: tuple[Egress, ...] = DEFAULT_EGRESS
     dns: tuple[Mapping[str, Any], ...] = DEFAULT_DNS
     allow_metadata_address: bool = False
-    # "off" is the manifest's own word for plain text.
-    tls_modes: tuple[Literal["operator", "off"], ...] = ("operator", "off")
+    tls_modes: tuple[Literal["Operator", "Disabled"], ...] = ("Operator", "Disabled")
     require_tls: bool = Field(default=False, alias="requireTLS")
     trust_domain: str = "cluster.local"
     require_network_policy: bool = False

@@ -50,7 +50,7 @@ class GroupState(enum.StrEnum):
 
 class DropReason(enum.StrEnum):
     """Why a group will not be trained. Its prompt returns to the queue unless the prompt itself is exhausted or
-    left out: too_long by maxPromptTokens, and invalid_record where onInvalidRecord: drop asks for it.
+    left out: too_long by maxPromptTokens, and invalid_record where onInvalidRecord: Drop asks for it.
     """
 
     STALE = "stale"

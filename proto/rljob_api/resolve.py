@@ -74,7 +74,7 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
             kv_cache_bytes=placement.kv_cache_bytes,
             weights_dir=placement.weights_dir,
             device=placement.device,
-            dump_dir="" if spec.observability.trajectory_dump == "none" else placement.dump_dir,
+            dump_dir="" if spec.observability.trajectory_dump == "None" else placement.dump_dir,
         )
         for process in placement.rollouts
     )
@@ -156,8 +156,8 @@ def _grader(spec: JobSpec, suite: str, reward: RewardSpec, user_code: str) -> pr
         tasks=grading.tasks_of_reward(reward, listed=listed, workflow=spec.workflow.type),
         cpu_limit_s=grading.cpu_s(reward, seconds),
         wall_limit_s=grading.wall_s(reward, seconds),
-        memory_bytes=base.num_bytes(spec.verifier.memory_bytes),
-        output_bytes=base.num_bytes(spec.verifier.max_output_bytes),
+        memory_bytes=base.num_bytes(spec.verifier.memory),
+        output_bytes=base.num_bytes(spec.verifier.output_limit),
         user_code=user_code if is_function(reward.type) else "",
     )
 

@@ -218,7 +218,7 @@ runs what is missing in `docs/learning_curves.jsonl`, a line a run, and makes th
 started again.
 
 - Lag is `async.maxOffPolicySteps`: the oldest token of a step may be that many versions behind; 0 is synchronous.
-- Decoupled is `loss.proximal: recompute` with weights truncated at 2; coupled is `behavior`, PPO with two policies.
+- Decoupled is `loss.proximal: Recompute` with weights truncated at 2; coupled is `behavior`, PPO with two policies.
 - Rewards are means of a step's raw rewards: of the first {FIRST} steps, and of the last {LAST} with the lowest and
   highest seed. Target: the first step at which the mean of {WINDOW} steps is {TARGET} or more, median of the seeds; -
   where a seed did not reach it. Held out: accuracy of the last version, greedy, on 200 other questions.

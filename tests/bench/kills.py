@@ -64,7 +64,7 @@ sys.exit(session.run_job(manifest, path=path, skip_check=True, stream=sys.stdout
 _CHANGES: Mapping[str, object] = {
     "maxSteps": 1_000_000,
     "checkpoint": {"everySteps": 2, "keepLast": 2},
-    "observability": {"trajectoryDump": "none"},
+    "observability": {"trajectoryDump": "None"},
     "failurePolicy": {"stall": {"timeoutSeconds": 3600}},
     # It varies within each group, so that each group is trained on; a grading process of its own computes it.
     "verifier": {"rewards": [{"name": "parity", "type": "parity:parity"}]},

@@ -35,8 +35,13 @@ CASES: tuple[tuple[str, Mapping[str, object], str, str], ...] = (
         "spec.verifier.rewards[1]",
         "Duplicate value",
     ),
-    ("unknown isolation", {"verifier.isolation": "docker"}, "spec.verifier.isolation", "sandbox|none|runtimeClass"),
-    ("unknown protection", {"security.tls": "on"}, "spec.security.tls", 'supported values: "operator"'),
+    (
+        "unknown isolation",
+        {"verifier.isolation": {"type": "Docker"}},
+        "spec.verifier.isolation.type",
+        'supported values: "Sandbox"',
+    ),
+    ("unknown protection", {"security.tls": "on"}, "spec.security.tls", 'supported values: "Operator"'),
     ("unit that is none", {f"{POD}.resources": {"limits": {"memory": "4GBs"}}}, "limits.memory", "should match"),
     ("variable without a name", {f"{POD}.env": [{"value": "1"}]}, "spec.trainer.pod.env[0].name", "Required value"),
     (

@@ -15,7 +15,7 @@ from rljob_api.validation.migration import System
 
 FOLDER = pathlib.Path(__file__).parents[2] / "docs" / "coming_from"
 # Words of theirs for values of ours.
-WORDS = {"token-mean": "tokenMean", "group_norm": "grpo", "dapo": "tokenMean"}
+WORDS = {"token-mean": "TokenMean", "group_norm": "grpo", "dapo": "TokenMean"}
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -39,8 +39,8 @@ def test_bounds_defaults_and_choices_stand_in_a_row() -> None:
     lines = manifest_page.text().splitlines()
     (row,) = [line for line in lines if line.startswith("| `algorithm.groupSize` |")]
     assert row.startswith("| `algorithm.groupSize` | 1 to 4096 | `8` | Episodes per prompt. | verl: ")
-    (row,) = [line for line in lines if line.startswith("| `verifier.isolation` |")]
-    assert "| `sandbox`, `none`, `runtimeClass:<name>` |" in row
+    (row,) = [line for line in lines if line.startswith("| `verifier.isolation.type` |")]
+    assert "| `Sandbox`, `RuntimeClass`, `None` |" in row
 
 
 @pytest.mark.parametrize("each", migration.foreign_fields(), ids=lambda each: f"{each.system} {each.name} {each.path}")

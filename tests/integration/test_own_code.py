@@ -25,7 +25,7 @@ def test_one_file_holds_environment_agent_and_reward_of_a_run(rljob: Runs) -> No
         "workflow": own_code.WORKFLOW,
         "verifier": {"rewards": own_code.REWARDS},
         "evaluation": {},
-        "observability": {"trajectoryDump": "all"},
+        "observability": {"trajectoryDump": "All"},
         "rollout__sampling": {"maxTokens": 3, "ignoreEos": True},
     }
     code, output = rljob.run(rljob.manifest(**changes))

@@ -149,7 +149,7 @@ def _both(
     compat: int | None,
     strict: int,
 ) -> Iterator[Case]:
-    for mode, score in (("compat", compat), ("strict", strict)):
+    for mode, score in (("Compat", compat), ("Strict", strict)):
         if score is None:
             continue
         options = "-".join(str(value) for value in config.values())

@@ -32,7 +32,7 @@ def graders() -> Sequence[tuple[str, base.Grader]]:
     rewards = [
         section(process_config.GraderConfig, name=f"{kind}-{mode}", type=kind, mode=mode)
         for kind in GRADERS
-        for mode in ("strict", *(["compat"] if kind in COMPAT else []))
+        for mode in ("Strict", *(["Compat"] if kind in COMPAT else []))
     ]
     return [
         (reward.type, grader)

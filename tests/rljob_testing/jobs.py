@@ -49,7 +49,7 @@ _MANIFEST: dict[str, object] = {
         "maxSteps": 4,
         "seed": 3,
         "model": {},
-        "data": {"template": "no", "train": [], "filterGroups": {"enabled": False}},
+        "data": {"template": "raw", "train": [], "filterGroups": {"enabled": False}},
         "algorithm": {"groupSize": 4, "promptsPerStep": 4},
         "async": {"maxOffPolicySteps": 1},
         "rollout": {

@@ -37,7 +37,7 @@ _CRITIC: Changes = {"advantageEstimator": "ppo", "critic": {"learningRate": "1e-
 
 CASES: dict[str, Changes] = {
     "grpo": {},
-    "drgrpo": {"advantageEstimator": "drgrpo", "loss": {"aggregation": "constant"}},
+    "drgrpo": {"advantageEstimator": "drgrpo", "loss": {"aggregation": "Constant"}},
     "rloo": {"advantageEstimator": "rloo"},
     "liteppo": {"advantageEstimator": "liteppo"},
     "reinforcepp": {"advantageEstimator": "reinforcepp"},
@@ -50,8 +50,8 @@ CASES: dict[str, Changes] = {
     "sapo": {"minibatches": 2, "loss": {"type": "sapo"}},
     "reinforce": {"minibatches": 2, "loss": {"type": "reinforce"}},
     "old samples, proximal recomputed": {"minibatches": 2},
-    "old samples, proximal interpolated": {"minibatches": 2, "loss": {"proximal": "loglinear"}},
-    "old samples, two policies": {"minibatches": 2, "loss": {"proximal": "behavior"}},
+    "old samples, proximal interpolated": {"minibatches": 2, "loss": {"proximal": "LogLinear"}},
+    "old samples, two policies": {"minibatches": 2, "loss": {"proximal": "Behavior"}},
 }
 # In cases of old samples the sampler takes over the weights of every so many steps only.
 REFRESH_STEPS = 3
@@ -104,7 +104,7 @@ def resolved_job(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> re
             "maxSteps": STEPS,
             "model": {"name": str(model_dir)},
             "data": {
-                "template": "no", "train": [{"name": "d", "path": "d.jsonl", "maxPromptTokens": 4}],
+                "template": "raw", "train": [{"name": "d", "path": "d.jsonl", "maxPromptTokens": 4}],
                 "filterGroups": {"enabled": False},
             },
             "algorithm": algorithm,

@@ -50,7 +50,7 @@ class Shape:
         # A counter that makes no progress is steady here, not stalled.
         own["failurePolicy.stall.timeoutSeconds"] = _DAY_S
         if self.minimal:
-            own |= {"security.tls": "off", "security.networkPolicy": False}
+            own |= {"security.tls": "Disabled", "security.networkPolicy": False}
         return manifests.job(name, {**own, **(changes or {})})
 
 

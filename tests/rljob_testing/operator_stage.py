@@ -135,7 +135,7 @@ class Stage:
 
     async def create(self, name: str = "run", **changes: object) -> None:
         """Create a small job; keywords are paths below spec, with two underscores for a dot."""
-        given = {"security.tls": "off", **{key.replace("__", "."): value for key, value in changes.items()}}
+        given = {"security.tls": "Disabled", **{key.replace("__", "."): value for key, value in changes.items()}}
         document = manifests.job(name, given)
         document["metadata"] = {"name": name, "namespace": self.namespace}
         await self.client.apply(kinds.RLJOB, self.namespace, document)

@@ -37,7 +37,7 @@ SMALL: Mapping[str, object] = {
     "trainer.dtype": "float32",
     "trainer.maxTokensPerMicroBatch": 64,
     "trainer.deepspeed.zeroStage": 0,
-    "observability.trajectoryDump": "none",
+    "observability.trajectoryDump": "None",
     "device": "cpu",
 }
 

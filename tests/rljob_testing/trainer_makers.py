@@ -206,7 +206,7 @@ def make_returns(
     return {
         "algorithm.advantageEstimator": "ppo",
         "algorithm.gae": gae,
-        "algorithm.normalizeAdvantage": normalize or section(NormalizeSpec, mean="none", std="none"),
+        "algorithm.normalizeAdvantage": normalize or section(NormalizeSpec, mean="None", std="None"),
     }
 
 

@@ -1,4 +1,4 @@
-"""Keeps the certificates of jobs with `security.tls: operator`: before their pods are made, and while they run.
+"""Keeps the certificates of jobs with `security.tls: Operator`: before their pods are made, and while they run.
 
 What is due is decided in `pki`; here Secrets are read, written and forgotten. Of a job, the CAs are kept in memory, so
 that its coordinator can be asked with a certificate of the operator's own.
@@ -56,7 +56,7 @@ class CertificateManager:
         Raises ApiError, and ClusterError for a Secret of that name which is not the job's.
         """
         uid, now = job.metadata.uid, self._clock()
-        if job.spec.security.tls != "operator":
+        if job.spec.security.tls != "Operator":
             self._certificates[uid] = None
             return
         async with self._locks.setdefault(uid, asyncio.Lock()):

@@ -1,4 +1,4 @@
-"""The Secrets of a job with `security.tls: operator`: `<job>-ca`, which no pod mounts, and `<job>-tls-<role>`.
+"""The Secrets of a job with `security.tls: Operator`: `<job>-ca`, which no pod mounts, and `<job>-tls-<role>`.
 
 `secrets` is what a reconcile calls: given what the API server holds, it returns what has to be written and when to
 look again. The operator's own certificate is made in memory from the CA and is stored nowhere.

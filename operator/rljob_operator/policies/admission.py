@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Set
 from rljob_api import enums
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.pod import PodSpec
-from rljob_api.manifest.verifier import RUNTIME_CLASS, runtime_class
 from rljob_api.validation import rules
 from rljob_operator.resources.services import MONITORING_GROUP as MONITORING
 from rljob_operator.settings import JobSettings
@@ -24,11 +23,11 @@ def problems(spec: JobSpec, settings: JobSettings, served: Set[str] = frozenset(
 
 
 def _runtime_classes(spec: JobSpec, settings: JobSettings) -> Iterator[str]:
-    requested = runtime_class(spec.verifier.isolation)
+    requested = spec.verifier.isolation.runtime_class
     if requested and requested not in settings.runtime_classes:
-        allowed = ", ".join(f"{RUNTIME_CLASS}{name}" for name in settings.runtime_classes) or "none"
-        value = spec.verifier.isolation
-        yield f"spec.verifier.isolation = {value!r} is not allowed in this cluster (allowed: {allowed})"
+        allowed = ", ".join(settings.runtime_classes) or "none"
+        field = "spec.verifier.isolation.runtimeClassName"
+        yield f"{field} = {requested!r} is not allowed in this cluster (allowed: {allowed})"
 
 
 def _devices(spec: JobSpec, settings: JobSettings) -> Iterator[str]:
@@ -63,9 +62,7 @@ def _gpus(pods: Mapping[enums.Role, PodSpec]) -> tuple[str, object]:
 
 def _certificates(spec: JobSpec, settings: JobSettings) -> Iterator[str]:
     mode = spec.security.tls
-    if mode == "certManager":
-        yield 'not supported yet: spec.security.tls = "certManager" (what works today: "operator", "off")'
-    elif mode == "off" and (settings.require_tls or "off" not in settings.tls_modes):
-        yield 'spec.security.tls = "off" is not allowed in this cluster: use "operator"'
+    if mode == "Disabled" and (settings.require_tls or "Disabled" not in settings.tls_modes):
+        yield 'spec.security.tls = "Disabled" is not allowed in this cluster: use "Operator"'
     elif mode not in settings.tls_modes:
-        yield 'spec.security.tls = "operator" is not allowed in this cluster: use "off"'
+        yield 'spec.security.tls = "Operator" is not allowed in this cluster: use "Disabled"'

@@ -9,8 +9,6 @@ import dataclasses
 import json
 from collections.abc import Mapping
 
-from rljob_api.manifest.verifier import runtime_class
-
 NETWORK, RUNTIME_CLASS = "network", "runtime_class"
 HOLDS, DECLARED, MISSING = "holds", "declared", "missing"
 _LONGEST_END = 200
@@ -53,15 +51,15 @@ def read(text: str) -> Report | None:
     )
 
 
-def judge(texts: Mapping[str, str], *, isolation: str, classes: Mapping[str, str] | None = None) -> Verdict:
+def judge(texts: Mapping[str, str], *, runtime_class: str = "", classes: Mapping[str, str] | None = None) -> Verdict:
     """Return the verdict over pods by name.
 
-    texts: each pod's report, empty while it has none. classes: each pod's RuntimeClass, empty for one without.
+    texts: each pod's report, empty while it has none. runtime_class: the one that the job asks for. classes: each pod's
+    RuntimeClass, empty for one without.
     """
-    requested = runtime_class(isolation)
     for name, pod_class in sorted((classes or {}).items()):
-        if requested and pod_class != requested:
-            return _of_another_class(name, pod_class, requested)
+        if runtime_class and pod_class != runtime_class:
+            return _of_another_class(name, pod_class, runtime_class)
     reports = {name: read(text) for name, text in sorted(texts.items()) if text}
     for name, report in reports.items():
         if report is None:
@@ -76,7 +74,7 @@ def judge(texts: Mapping[str, str], *, isolation: str, classes: Mapping[str, str
     readable = [report for report in reports.values() if report is not None]
     required = frozenset[str]().union(*(report.required for report in readable))
     layers = _layers(readable)
-    if not requested:
+    if not runtime_class:
         return Verdict("True", _proof(readable), layers=layers, required=required)
     if layers.get(RUNTIME_CLASS) != HOLDS:
         layers[RUNTIME_CLASS] = DECLARED

@@ -187,8 +187,8 @@ def _accepted(outcome: RunOutcome, spec: JobSpec) -> State:
     # An end is history: a spec that was broken afterwards does not contradict it.
     if outcome.rejected and not outcome.is_over:
         return State("False", outcome.rejected, outcome.rejected_message)
-    plain = 'connections between roles are not encrypted: spec.security.tls is "off"'
-    return State("True", "Accepted", plain if spec.security.tls == "off" else "")
+    plain = 'connections between roles are not encrypted: spec.security.tls is "Disabled"'
+    return State("True", "Accepted", plain if spec.security.tls == "Disabled" else "")
 
 
 def _suspended(outcome: RunOutcome) -> State:
@@ -226,18 +226,18 @@ def isolation_verdict(observed: Observed) -> isolation.Verdict | None:
     """Return what the verifiers' reports come to; None where no isolation is asked for or no pod could report."""
     requested = observed.job.spec.verifier.isolation
     pods = [pod for pod in observed.pods_of(enums.Role.VERIFIER) if not pod.deleting]
-    if requested == "none" or not pods:
+    if requested.type == "None" or not pods:
         return None
     return isolation.judge(
         {pod.name: pod.preflight for pod in pods},
-        isolation=requested,
+        runtime_class=requested.runtime_class,
         classes={pod.name: pod.runtime_class for pod in pods},
     )
 
 
 def _isolated(observed: Observed) -> dict[Type, State]:
     """Return the verdict; without a pod the last one remains, and a job that asks for none has no such condition."""
-    if observed.job.spec.verifier.isolation == "none":
+    if observed.job.spec.verifier.isolation.type == "None":
         return {}
     verdict = isolation_verdict(observed)
     if verdict is not None:

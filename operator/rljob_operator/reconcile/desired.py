@@ -113,7 +113,7 @@ def _without_image(images: Mapping[enums.Role, str]) -> Iterable[str]:
 
 
 def _certificates(job: RLJob, settings: JobSettings) -> process_config.TlsConfig | None:
-    return cluster_placement.tls_files(settings.trust_domain) if job.spec.security.tls == "operator" else None
+    return cluster_placement.tls_files(settings.trust_domain) if job.spec.security.tls == "Operator" else None
 
 
 def _verifier_cores(job: RLJob) -> int:

@@ -15,8 +15,8 @@ METRIC = "rljob_rollout_pressure_ratio"
 TARGET = "1"
 EXTERNAL_METRICS, KEDA = "external.metrics.k8s.io", "keda.sh"
 # What has to be served for each provider.
-NEEDS = {"hpa": EXTERNAL_METRICS, "keda": KEDA}
-KINDS = {"hpa": "HorizontalPodAutoscaler", "keda": "ScaledObject"}
+NEEDS = {"HPA": EXTERNAL_METRICS, "KEDA": KEDA}
+KINDS = {"HPA": "HorizontalPodAutoscaler", "KEDA": "ScaledObject"}
 _UP_STABILIZATION_S = 60
 _POLL_S = 15
 
@@ -26,7 +26,7 @@ def autoscaler(inputs: Inputs, served: Set[str]) -> Manifest | None:
     autoscaling = inputs.job.spec.rollout.autoscaling
     if autoscaling is None or missing_api(inputs.job.spec, served) is not None:
         return None
-    return _horizontal(inputs, autoscaling) if autoscaling.provider == "hpa" else _scaled_object(inputs, autoscaling)
+    return _horizontal(inputs, autoscaling) if autoscaling.provider == "HPA" else _scaled_object(inputs, autoscaling)
 
 
 def missing_api(spec: JobSpec, served: Set[str]) -> str | None:
@@ -58,7 +58,7 @@ def _horizontal(inputs: Inputs, autoscaling: AutoscalingSpec) -> Manifest:
         "metrics": [{"type": "External", "external": external}],
         "behavior": _behavior(autoscaling),
     }
-    return _object(inputs, "autoscaling/v2", KINDS["hpa"], spec)
+    return _object(inputs, "autoscaling/v2", KINDS["HPA"], spec)
 
 
 def _scaled_object(inputs: Inputs, autoscaling: AutoscalingSpec) -> Manifest:
@@ -84,7 +84,7 @@ def _scaled_object(inputs: Inputs, autoscaling: AutoscalingSpec) -> Manifest:
         "advanced": {"horizontalPodAutoscalerConfig": hpa_config},
         "triggers": [trigger],
     }
-    return _object(inputs, f"{KEDA}/v1alpha1", KINDS["keda"], spec)
+    return _object(inputs, f"{KEDA}/v1alpha1", KINDS["KEDA"], spec)
 
 
 def _target(inputs: Inputs) -> Manifest:

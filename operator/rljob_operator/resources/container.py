@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rljob_api import devices, enums, process_config
 from rljob_api.manifest.base import num_bytes
-from rljob_api.manifest.verifier import runtime_class
 from rljob_operator.resources import storage
 from rljob_operator.resources.inputs import Inputs, Manifest, device_of, first_config, pod_of
 
@@ -171,7 +170,7 @@ def verifier_resources(inputs: Inputs) -> Manifest:
     Memory without a word of the manifest's: every execution at its limit at once, and the service itself.
     """
     spec, config = inputs.job.spec.verifier, inputs.configs.verifiers[0]
-    memory = _VERIFIER_BYTES + config.num_slots * num_bytes(spec.memory_bytes)
+    memory = _VERIFIER_BYTES + config.num_slots * num_bytes(spec.memory)
     written = {**spec.pod.resources.requests, **spec.pod.resources.limits}
     limits = {"cpu": "1", "memory": str(memory), "ephemeral-storage": _VERIFIER_DISK, **written}
     return {"requests": dict(limits), "limits": limits}
@@ -187,7 +186,7 @@ def preflight(inputs: Inputs) -> Manifest:
     """Return the container; with the service's image, security context and resources, and none of its files."""
     spec, settings = inputs.job.spec, inputs.settings
     arguments = [f"--require={','.join(required_layers(inputs))}"]
-    if name := runtime_class(spec.verifier.isolation):
+    if name := spec.verifier.isolation.runtime_class:
         arguments.append(f"--runtime-class={name}")
     if spec.security.network_policy:
         arguments.append("--closed-network")
@@ -215,7 +214,7 @@ def required_layers(inputs: Inputs) -> tuple[str, ...]:
     has the class is read in the pod itself (`policies/isolation.py`).
     """
     isolation = inputs.job.spec.verifier.isolation
-    if isolation == "none":
+    if isolation.type == "None":
         return ()
-    layers = (*_POSTURE, *(("confined",) if runtime_class(isolation) else _SANDBOX))
+    layers = (*_POSTURE, *(("confined",) if isolation.runtime_class else _SANDBOX))
     return (*layers, "network") if inputs.settings.require_network_policy else layers

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 
 from rljob_api import enums
-from rljob_api.manifest.verifier import runtime_class
 from rljob_operator.model import TEMPLATE_HASH
 from rljob_operator.resources import config, container, overlay, storage
 from rljob_operator.resources.inputs import (
@@ -67,7 +66,7 @@ def _spec(inputs: Inputs, role: enums.Role, role_spec: container.RoleContainerSp
         "imagePullSecrets": [{"name": name} for name in inputs.settings.image_pull_secrets],
     }
     copied = {key: user[key] for key in _COPIED if user.get(key)}
-    if role is enums.Role.VERIFIER and (name := runtime_class(inputs.job.spec.verifier.isolation)):
+    if role is enums.Role.VERIFIER and (name := inputs.job.spec.verifier.isolation.runtime_class):
         copied["runtimeClassName"] = name
     return {**spec, **copied, **{key: value for key, value in lists.items() if value}}
 

@@ -72,44 +72,44 @@ class RewardsSpec(Section):
 class NormalizeSpec(Section):
     """x' = (x - mean) / (std + eps). A block that is written replaces the estimator's preset as a whole."""
 
-    mean: Literal["group", "batch", "none"] = Field(description="Level of the mean that is subtracted.")
-    std: Literal["group", "batch", "none"] = Field(description="Level of the standard deviation that is divided by.")
+    mean: Literal["Group", "Batch", "None"] = Field(description="Level of the mean that is subtracted.")
+    std: Literal["Group", "Batch", "None"] = Field(description="Level of the standard deviation that is divided by.")
     leave_one_out: bool = Field(default=False, description="Leave the value itself out of its mean.")
     unbiased: bool = Field(default_factory=lambda: True, description="Divide squares by n - 1. Default: true.")
     eps: Decimal = Field(
         default_factory=lambda: Decimal("1e-6"), description="Added to the standard deviation. Default: 1e-6."
     )
-    std_center: Literal["subtracted", "own"] = Field(
-        default_factory=lambda: "subtracted",
-        description="Deviation from the subtracted mean, or from the mean at std's own level. Default: subtracted.",
+    std_center: Literal["Subtracted", "Own"] = Field(
+        default_factory=lambda: "Subtracted",
+        description="Deviation from the subtracted mean, or from the mean at std's own level. Default: Subtracted.",
     )
 
     @property
     def is_identity(self) -> bool:
-        return self.mean == self.std == "none"
+        return self.mean == self.std == "None"
 
     def unused(self) -> Mapping[str, str]:
         """Return what belongs to a standard deviation that nothing is divided by."""
-        if self.std != "none":
+        if self.std != "None":
             return {}
-        return dict.fromkeys(("unbiased", "eps", "stdCenter"), "std is 'none'")
+        return dict.fromkeys(("unbiased", "eps", "stdCenter"), "std is 'None'")
 
     @rule(
         CelRule(
             field="leaveOneOut",
             reason=FORBIDDEN,
-            rule="!self.leaveOneOut || self.mean != 'none'",
-            message="leaveOneOut is ignored with mean none: use false",
+            rule="!self.leaveOneOut || self.mean != 'None'",
+            message="leaveOneOut is ignored with mean None: use false",
         ),
         CelRule(
             field="std",
-            rule="self.std != 'none' || (!has(self.unbiased) && !has(self.eps) && !has(self.stdCenter))",
-            message="unbiased, eps and stdCenter are ignored with std none: leave them out",
+            rule="self.std != 'None' || (!has(self.unbiased) && !has(self.eps) && !has(self.stdCenter))",
+            message="unbiased, eps and stdCenter are ignored with std None: leave them out",
         ),
     )
     def leaves_one_out_of_something(self) -> Iterator[Problem]:
-        if self.leave_one_out and self.mean == "none":
-            yield "leaveOneOut", True, no_effect("mean is 'none'")
+        if self.leave_one_out and self.mean == "None":
+            yield "leaveOneOut", True, no_effect("mean is 'None'")
 
 
 def _preset(**values: object) -> NormalizeSpec:
@@ -118,15 +118,15 @@ def _preset(**values: object) -> NormalizeSpec:
 
 # What each estimator does to shaped rewards, over rows (docs/design/algorithms.md#s-5-1).
 REWARD_PRESETS: Mapping[Estimator, NormalizeSpec] = {
-    "grpo": _preset(mean="group", std="group"),
-    "drgrpo": _preset(mean="group", std="none"),
-    "rloo": _preset(mean="group", std="none", leaveOneOut=True),
-    "liteppo": _preset(mean="group", std="batch", stdCenter="own"),
-    "reinforcepp": _preset(mean="none", std="none"),
-    "reinforceppBaseline": _preset(mean="group", std="none"),
-    "ppo": _preset(mean="none", std="none"),
+    "grpo": _preset(mean="Group", std="Group"),
+    "drgrpo": _preset(mean="Group", std="None"),
+    "rloo": _preset(mean="Group", std="None", leaveOneOut=True),
+    "liteppo": _preset(mean="Group", std="Batch", stdCenter="Own"),
+    "reinforcepp": _preset(mean="None", std="None"),
+    "reinforceppBaseline": _preset(mean="Group", std="None"),
+    "ppo": _preset(mean="None", std="None"),
 }
-WHITENING = _preset(mean="batch", std="batch")
+WHITENING = _preset(mean="Batch", std="Batch")
 
 
 def _advantage_preset(fields: dict[str, Any]) -> NormalizeSpec | None:
@@ -152,8 +152,8 @@ class GaeSpec(Section):
         alias="lambda",
         description='Trace decay: a decimal, "vapo{alpha}" or "relativePosition{q}". Default: 1.',
     )
-    unit: Literal["token", "turn"] = Field(
-        default_factory=lambda: "token", description="What one step of time is. Default: token."
+    unit: Literal["Token", "Turn"] = Field(
+        default_factory=lambda: "Token", description="What one step of time is. Default: Token."
     )
     # The section above fills in the default.
     bootstrap_truncated: bool = Field(
@@ -288,13 +288,13 @@ class AlgorithmSpec(Section):
     @rule(
         CelRule(
             field="groupSize",
-            rule="self.groupSize > 1 || (has(self.normalizeReward) ? self.normalizeReward.mean != 'group'"
+            rule="self.groupSize > 1 || (has(self.normalizeReward) ? self.normalizeReward.mean != 'Group'"
             " : self.advantageEstimator in ['reinforcepp', 'ppo'])",
             message="the estimator compares samples within a group and needs groupSize of at least 2",
         ),
     )
     def groups_can_be_compared(self) -> Iterator[Problem]:
-        if self.group_size == 1 and self.normalize_reward.mean == "group":
+        if self.group_size == 1 and self.normalize_reward.mean == "Group":
             written = self.is_written("normalize_reward")
             who = "normalizeReward.mean group" if written else f"advantageEstimator {self.advantage_estimator}"
             yield "groupSize", 1, f"{who} compares samples within a group and needs at least 2"
@@ -303,16 +303,16 @@ class AlgorithmSpec(Section):
         CelRule(
             field="loss.proximal",
             reason=FORBIDDEN,
-            rule="!has(self.loss.proximal) || self.loss.proximal != 'reuse' || self.minibatches * self.epochs == 1",
-            message="reuse needs one minibatch and one epoch: use recompute",
+            rule="!has(self.loss.proximal) || self.loss.proximal != 'Reuse' || self.minibatches * self.epochs == 1",
+            message="Reuse needs one minibatch and one epoch: use Recompute",
         ),
     )
     def policy_stays_where_it_is_reused(self) -> Iterator[Problem]:
         """Log-probabilities are reused in one update alone."""
         updates = self.updates_per_step
-        if self.loss.proximal == "reuse" and updates > 1:
-            because = f"minibatches x epochs = {updates}, and the policy moves between updates: use recompute"
-            yield "loss.proximal", "reuse", because
+        if self.loss.proximal == "Reuse" and updates > 1:
+            because = f"minibatches x epochs = {updates}, and the policy moves between updates: use Recompute"
+            yield "loss.proximal", "Reuse", because
 
     @rule(
         CelRule(

@@ -274,7 +274,7 @@ Config = dict[Annotated[str, Field(max_length=128)], JsonValue]
 
 
 def one_of(*names: str, prefixes: tuple[str, ...] = (), imports: bool = True, max_length: int = 256) -> object:
-    """Return the type of a string: one of `names`, something after a prefix (`runtimeClass:`), or an import path."""
+    """Return the type of a string: one of `names`, something after a prefix (`plugin:`), or an import path."""
     words = "|".join(re.escape(name).replace(r"\-", "-") for name in names)
     named = [f"{prefix}[a-z0-9]([a-z0-9.-]*[a-z0-9])?" for prefix in prefixes]
     pattern = "^(" + "|".join([words, *named, *([IMPORT_PATTERN] if imports else [])]) + ")$"

@@ -24,7 +24,7 @@ from rljob_api.manifest.base import (
     rule,
 )
 
-TEMPLATES = ("chat", "qwen_math", "r1", "no")
+TEMPLATES = ("chat", "qwen_math", "r1", "raw")
 
 if TYPE_CHECKING:
     Template = str
@@ -69,16 +69,16 @@ class DataSourceSpec(Section):
     reasoning_gym: ReasoningGymSpec | None = Field(default=None, description="Generated tasks of reasoning-gym.")
     split: Text = Field(default="train", description="Split of a hub data set.")
     columns: ColumnsSpec = Field(default=ColumnsSpec(), description="Names of the columns.")
-    format: Literal["auto", "math", "code", "gsm8k", "clevr", "dialogue"] = Field(
-        default="auto", description="Family of records; auto recognises it by its columns."
+    format: Literal["math", "code", "gsm8k", "clevr", "dialogue"] | None = Field(
+        default=None, description="Family of records. Unset: recognised by its columns."
     )
     max_prompt_tokens: int = Field(
         default=1024, ge=1, le=10_000_000, description="Longer prompts are left out and counted, in tokens."
     )
-    on_invalid_record: Literal["fail", "drop"] = Field(
-        default="fail",
-        description="What becomes of a record that cannot be read or graded: fail ends the"
-        " run, drop leaves the record out and counts it.",
+    on_invalid_record: Literal["Fail", "Drop"] = Field(
+        default="Fail",
+        description="What becomes of a record that cannot be read or graded: Fail ends the"
+        " run, Drop leaves the record out and counts it.",
     )
 
     @rule(

@@ -279,8 +279,8 @@ class JobSpec(Section):
         ),
         CelRule(
             field="weightSync.everySteps",
-            rule="!has(self.async.onStale) || self.async.onStale != 'wait' || self.weightSync.everySteps == 1",
-            message="async.onStale wait needs a version every step: use 1",
+            rule="!has(self.async.onStale) || self.async.onStale != 'Wait' || self.weightSync.everySteps == 1",
+            message="async.onStale Wait needs a version every step: use 1",
         ),
     )
     def versions_come_often_enough(self) -> Iterator[Problem]:
@@ -289,8 +289,8 @@ class JobSpec(Section):
         if every > bound + 1:
             because = f"maxOffPolicySteps is {bound}, which needs a version every {bound + 1} steps or more often"
             yield "weightSync.everySteps", every, because
-        if every > 1 and self.async_.on_stale == "wait":
-            yield "weightSync.everySteps", every, "onStale is 'wait', which needs a version every step: use 1"
+        if every > 1 and self.async_.on_stale == "Wait":
+            yield "weightSync.everySteps", every, "onStale is 'Wait', which needs a version every step: use 1"
 
     @rule(
         CelRule(
@@ -362,14 +362,14 @@ class JobSpec(Section):
         CelRule(
             field="algorithm.gae.unit",
             reason=FORBIDDEN,
-            rule="!has(self.algorithm.gae.unit) || self.algorithm.gae.unit != 'turn'"
+            rule="!has(self.algorithm.gae.unit) || self.algorithm.gae.unit != 'Turn'"
             " || !(self.workflow.type in ['rlvr', 'math_code_single_step'])",
-            message="this workflow has no turns: use token",
+            message="this workflow has no turns: use Token",
         ),
     )
     def time_is_counted_in_what_there_is(self) -> Iterator[Problem]:
-        if self.algorithm.gae.unit == "turn" and self.workflow.type in SINGLE_TURN_WORKFLOWS:
-            yield "algorithm.gae.unit", "turn", f"workflow.type {self.workflow.type} has no turns: use token"
+        if self.algorithm.gae.unit == "Turn" and self.workflow.type in SINGLE_TURN_WORKFLOWS:
+            yield "algorithm.gae.unit", "Turn", f"workflow.type {self.workflow.type} has no turns: use Token"
 
     @rule()
     def rewards_are_shaped_once(self) -> Iterator[Problem]:

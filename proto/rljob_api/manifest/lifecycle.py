@@ -16,8 +16,6 @@ from rljob_api.manifest.base import (
     Path,
     Problem,
     Section,
-    Text,
-    no_effect,
     rule,
 )
 from rljob_api.manifest.trackers import TrackerSpec
@@ -34,7 +32,14 @@ class ResumeFromSpec(Section):
         default=None, description="A checkpoint, or a folder of them, instead of a job: a path or file:// URI."
     )
 
-    @rule(CelRule(rule="has(self.job) != has(self.uri)", message="a fork needs exactly one of job and uri"))
+    @rule(
+        CelRule(rule="has(self.job) != has(self.uri)", message="a fork needs exactly one of job and uri"),
+        CelRule(
+            field="uri",
+            rule="!has(self.uri) || !self.uri.contains('://') || self.uri.startsWith('file://')",
+            message="only folders are read: give a path or a file:// URI",
+        ),
+    )
     def one_checkpoint(self) -> Iterator[Problem]:
         """A fork names a job or a place, and only folders are read."""
         if (self.job is None) == (self.uri is None):
@@ -153,42 +158,29 @@ class FailurePolicySpec(Section):
 class SecuritySpec(Section):
     """Connections between roles."""
 
-    tls: Literal["operator", "certManager", "off"] = Field(
-        default="operator", description='Who issues certificates. Quote "off": YAML reads it as false.'
+    tls: Literal["Operator", "Disabled"] = Field(
+        default="Operator",
+        description="Who issues certificates: the operator, or nobody, with which nothing is encrypted.",
     )
-    cert_manager_issuer: Text | None = Field(default=None, description="Issuer, as Issuer/name or ClusterIssuer/name.")
     network_policy: bool = Field(default=True, description="Make NetworkPolicies for the job.")
 
-    @rule(
-        CelRule(
-            field="certManagerIssuer",
-            rule="(self.tls == 'certManager') == has(self.certManagerIssuer)",
-            message="certManagerIssuer is needed with tls certManager and ignored otherwise",
-        ),
-    )
-    def issuer_and_tls_agree(self) -> Iterator[Problem]:
-        if self.tls == "certManager" and self.cert_manager_issuer is None:
-            yield "tls", "certManager", "certManagerIssuer is not set: name an Issuer or ClusterIssuer"
-        if self.tls != "certManager" and self.cert_manager_issuer is not None:
-            yield "certManagerIssuer", self.cert_manager_issuer, no_effect(f"tls is '{self.tls}'")
 
-
-LogLevel = Literal["debug", "info", "warning", "error"]
+LogLevel = Literal["Debug", "Info", "Warning", "Error"]
 
 
 class ObservabilitySpec(Section):
     """What a run shows of itself."""
 
     pod_monitor: bool | None = Field(default=None, description="Make a PodMonitor. Default: if its API is served.")
-    trajectory_dump: Literal["none", "sampled", "all"] = Field(
-        default="sampled", description="Which groups are written to files; sampled: four of each version and rollout."
+    trajectory_dump: Literal["None", "Sampled", "All"] = Field(
+        default="Sampled", description="Which groups are written to files; Sampled: four of each version and rollout."
     )
-    trajectory_dump_also: tuple[Literal["text", "legacyMonitor"], ...] = Field(
+    trajectory_dump_also: tuple[Literal["Text", "LegacyMonitor"], ...] = Field(
         default=(),
         max_length=2,
-        description="Further files: text to read, turn by turn; AReaL's monitor, a line per turn.",
+        description="Further files: Text to read, turn by turn; LegacyMonitor: AReaL's monitor, a line per turn.",
     )
-    log_level: LogLevel = Field(default="info", description="Least severe log line.")
+    log_level: LogLevel = Field(default="Info", description="Least severe log line.")
     trackers: tuple[TrackerSpec, ...] = Field(
         default=(),
         max_length=8,

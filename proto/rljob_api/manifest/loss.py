@@ -18,19 +18,19 @@ from rljob_api.manifest.base import (
     rule,
 )
 
-Level = Literal["token", "sequence"]
-Metric = Literal["ratio", "k1", "k2", "k3", "binaryKl"]
-Agg = Literal["mean", "sum", "max"]
+Level = Literal["Token", "Sequence"]
+Metric = Literal["Ratio", "K1", "K2", "K3", "BinaryKL"]
+Agg = Literal["Mean", "Sum", "Max"]
 Surrogate = Literal["ppo", "gspo", "cispo", "sapo", "reinforce", "custom"]
 
 
 class RejectSpec(Section):
     """A second filter that always masks what is out of its bounds."""
 
-    level: Level = Field(default="token", description="Whether tokens or whole rows are judged.")
-    metric: Metric = Field(default="ratio", description="Statistic that is compared with the bounds.")
+    level: Level = Field(default="Token", description="Whether tokens or whole rows are judged.")
+    metric: Metric = Field(default="Ratio", description="Statistic that is compared with the bounds.")
     agg: Agg | None = Field(
-        default=None, description="How a row's statistic is made of its tokens'; level sequence only."
+        default=None, description="How a row's statistic is made of its tokens'; level Sequence only."
     )
     low: Decimal | None = Field(default=None, description="Lower bound, inclusive; open if unset.")
     high: Decimal | None = Field(default=None, description="Upper bound, inclusive; open if unset.")
@@ -54,23 +54,23 @@ class RejectSpec(Section):
 class CorrectionSpec(Section):
     """Weight between the policy that sampled and the one at the start of the step (proximal / behavior)."""
 
-    level: Level = Field(default="token", description="Whether tokens or whole rows are weighted and judged.")
-    mode: Literal["none", "truncate", "mask"] = Field(
-        default="truncate",
-        description="none: uncapped weight; truncate: weight clamped; mask: out of bounds is left out.",
+    level: Level = Field(default="Token", description="Whether tokens or whole rows are weighted and judged.")
+    mode: Literal["None", "Truncate", "Mask"] = Field(
+        default="Truncate",
+        description="None: uncapped weight; Truncate: weight clamped; Mask: out of bounds is left out.",
     )
-    metric: Metric = Field(default="ratio", description="Statistic that is compared with the bounds.")
+    metric: Metric = Field(default="Ratio", description="Statistic that is compared with the bounds.")
     agg: Agg | None = Field(
-        default=None, description="How a row's statistic is made of its tokens'; level sequence only."
+        default=None, description="How a row's statistic is made of its tokens'; level Sequence only."
     )
     low: Decimal | None = Field(default=None, description="Lower bound, inclusive; open if unset.")
     high: Decimal | None = Field(
-        default_factory=lambda fields: Decimal("2") if fields["mode"] == "truncate" else None,
-        description="Upper bound, inclusive. Default: 2 with truncate, else open.",
+        default_factory=lambda fields: Decimal("2") if fields["mode"] == "Truncate" else None,
+        description="Upper bound, inclusive. Default: 2 with Truncate, else open.",
     )
-    weighting: Literal["ratio", "none"] = Field(
-        default_factory=lambda: "ratio",
-        description="ratio: the loss carries the importance weight; none: rejection only. Default: ratio.",
+    weighting: Literal["Ratio", "None"] = Field(
+        default_factory=lambda: "Ratio",
+        description="Ratio: the loss carries the importance weight; None: rejection only. Default: Ratio.",
     )
     batch_normalize: bool = Field(default=False, description="Divide weights by their mean over the step.")
     reject: RejectSpec | None = Field(default=None, description="A second filter that always masks.")
@@ -78,38 +78,38 @@ class CorrectionSpec(Section):
     @rule(
         CelRule(
             field="mode",
-            rule="self.mode != 'truncate'"
-            " || (self.metric == 'ratio' && (!has(self.weighting) || self.weighting == 'ratio'))",
-            message="mode truncate clamps the ratio as a weight: use metric ratio and weighting ratio, or mode mask",
+            rule="self.mode != 'Truncate'"
+            " || (self.metric == 'Ratio' && (!has(self.weighting) || self.weighting == 'Ratio'))",
+            message="mode Truncate clamps the ratio as a weight: use metric Ratio and weighting Ratio, or mode Mask",
         ),
         CelRule(
             field="mode",
-            rule="self.mode != 'none' || (!has(self.low) && !has(self.high))",
-            message="mode none has no bounds: leave low and high out",
+            rule="self.mode != 'None' || (!has(self.low) && !has(self.high))",
+            message="mode None has no bounds: leave low and high out",
         ),
     )
     def mode_reads_what_is_written(self) -> Iterator[Problem]:
-        if self.mode == "truncate" and self.metric != "ratio":
-            yield "metric", self.metric, "mode truncate clamps the ratio itself: use ratio, or mode: mask"
-        if self.mode == "truncate" and self.weighting == "none":
-            yield "weighting", "none", "mode truncate clamps the weight: use ratio, or mode: mask"
-        if self.mode == "none" and (self.low is not None or self.high is not None):
+        if self.mode == "Truncate" and self.metric != "Ratio":
+            yield "metric", self.metric, "mode Truncate clamps the ratio itself: use Ratio, or mode: Mask"
+        if self.mode == "Truncate" and self.weighting == "None":
+            yield "weighting", "None", "mode Truncate clamps the weight: use Ratio, or mode: Mask"
+        if self.mode == "None" and (self.low is not None or self.high is not None):
             key, value = ("high", self.high) if self.high is not None else ("low", self.low)
-            yield key, value, no_effect("mode is 'none', which has no bounds")
-        if self.mode == "mask" and self.low is None and self.high is None:
-            yield "mode", "mask", "neither low nor high is set, so nothing would be masked: set one"
+            yield key, value, no_effect("mode is 'None', which has no bounds")
+        if self.mode == "Mask" and self.low is None and self.high is None:
+            yield "mode", "Mask", "neither low nor high is set, so nothing would be masked: set one"
 
     @rule(
         CelRule(
             field="agg",
-            rule="(self.level == 'sequence') == has(self.agg)",
-            message="agg is needed at level sequence and ignored at level token",
+            rule="(self.level == 'Sequence') == has(self.agg)",
+            message="agg is needed at level Sequence and ignored at level Token",
         ),
     )
     def aggregate_is_at_the_level_of_rows(self) -> Iterator[Problem]:
         yield from _aggregate(self)
-        if (self.level, self.agg, self.metric, self.weighting) == ("sequence", "max", "ratio", "ratio"):
-            yield "agg", "max", "the largest ratio of a row is not a weight: use mean or sum, or weighting: none"
+        if (self.level, self.agg, self.metric, self.weighting) == ("Sequence", "Max", "Ratio", "Ratio"):
+            yield "agg", "Max", "the largest ratio of a row is not a weight: use Mean or Sum, or weighting: None"
 
     @rule(
         CelRule(
@@ -123,30 +123,30 @@ class CorrectionSpec(Section):
 
 
 def _aggregate(block: CorrectionSpec | RejectSpec) -> Iterator[Problem]:
-    if block.level == "token" and block.agg is not None:
-        yield "agg", block.agg, no_effect("level is 'token', where nothing is aggregated")
-    if block.level == "sequence" and block.agg is None:
-        yield "level", "sequence", "agg is not set: choose mean, sum or max"
+    if block.level == "Token" and block.agg is not None:
+        yield "agg", block.agg, no_effect("level is 'Token', where nothing is aggregated")
+    if block.level == "Sequence" and block.agg is None:
+        yield "level", "Sequence", "agg is not set: choose Mean, Sum or Max"
 
 
 def _bounds(block: CorrectionSpec | RejectSpec) -> Iterator[Problem]:
     low, high = block.low, block.high
-    if block.metric == "ratio":
+    if block.metric == "Ratio":
         if high is not None and high <= 1:
             yield "high", high, 'an upper bound of a ratio must be above 1: "2" is usual'
         if low is not None and low <= 0:
             yield "low", low, "a ratio is always above 0: leave it out, or use a bound between 0 and 1"
         if low is not None and low >= 1:
             yield "low", low, 'a lower bound of a ratio must be below 1: "0.5" is usual'
-    elif block.metric != "k1":
+    elif block.metric != "K1":
         if low is not None:
             yield "low", low, f"metric {block.metric} is never negative and has no lower bound: leave it out"
         if high is not None and high <= 0:
             yield "high", high, f"metric {block.metric} needs an upper bound above 0"
     if low is not None and high is not None and block.is_written("high") and low > high:
         yield "low", low, f"it is above high '{high}', so nothing would be kept"
-    if block.metric == "binaryKl" and block.level == "sequence":
-        yield "metric", "binaryKl", "it is defined for single tokens: use level: token, or k3"
+    if block.metric == "BinaryKL" and block.level == "Sequence":
+        yield "metric", "BinaryKL", "it is defined for single tokens: use level: Token, or K3"
 
 
 # Fields that a surrogate does not read.
@@ -161,7 +161,7 @@ _UNREAD: Mapping[Surrogate, tuple[str, ...]] = {
 
 
 def _correction(fields: dict[str, Any]) -> CorrectionSpec | None:
-    return None if fields["proximal"] == "behavior" else CorrectionSpec()
+    return None if fields["proximal"] == "Behavior" else CorrectionSpec()
 
 
 class LossSpec(Section):
@@ -194,29 +194,29 @@ class LossSpec(Section):
     m2_threshold: Decimal | None = Field(
         default=None, description="M2PO: bound on the mean squared log-ratio, nats squared; off if unset."
     )
-    proximal: Literal["recompute", "reuse", "loglinear", "behavior"] = Field(
-        default_factory=lambda: "recompute",
-        description="Policy that the clip band is centred on. Default: recompute.",
+    proximal: Literal["Recompute", "Reuse", "LogLinear", "Behavior"] = Field(
+        default_factory=lambda: "Recompute",
+        description="Policy that the clip band is centred on. Default: Recompute.",
     )
-    aggregation: Literal["tokenMean", "sequenceMean", "constant"] = Field(
-        default_factory=lambda fields: "sequenceMean" if fields["type"] == "gspo" else "tokenMean",
-        description="How token losses become one number. Default: tokenMean; sequenceMean with gspo.",
+    aggregation: Literal["TokenMean", "SequenceMean", "Constant"] = Field(
+        default_factory=lambda fields: "SequenceMean" if fields["type"] == "gspo" else "TokenMean",
+        description="How token losses become one number. Default: TokenMean; SequenceMean with gspo.",
     )
     # The job fills in the default.
     constant_denominator: Decimal = Field(
         default_factory=lambda: Decimal("1"),
-        description="Denominator of aggregation constant, tokens. Default: rollout.sampling.maxTokens.",
+        description="Denominator of aggregation Constant, tokens. Default: rollout.sampling.maxTokens.",
     )
     kl_coef: Decimal = Field(
         default=Decimal("0"), description="Coefficient of the KL term to the reference model; 0: no such term."
     )
-    kl_placement: Literal["loss", "reward"] = Field(
-        default_factory=lambda: "loss",
-        description="Whether the KL term is part of the loss or of the reward. Default: loss.",
+    kl_placement: Literal["Loss", "Reward"] = Field(
+        default_factory=lambda: "Loss",
+        description="Whether the KL term is part of the loss or of the reward. Default: Loss.",
     )
-    kl_estimator: Literal["k1", "k2", "k3"] = Field(
-        default_factory=lambda fields: "k1" if fields["kl_placement"] == "reward" else "k3",
-        description="KL estimator. Default: k3 in the loss, k1 in the reward.",
+    kl_estimator: Literal["K1", "K2", "K3"] = Field(
+        default_factory=lambda fields: "K1" if fields["kl_placement"] == "Reward" else "K3",
+        description="KL estimator. Default: K3 in the loss, K1 in the reward.",
     )
     entropy_coef: Decimal = Field(
         default=Decimal("0"), description="Coefficient of the entropy bonus (entropy in nats)."
@@ -224,13 +224,13 @@ class LossSpec(Section):
     rollout_correction: CorrectionSpec | None = Field(
         default_factory=_correction,
         description="Correction for staleness and engine mismatch."
-        " Default: token, truncate, ratio, high 2; none with behavior.",
+        " Default: Token, Truncate, Ratio, high 2; none with Behavior.",
     )
 
     @property
     def kl_in_reward(self) -> bool:
         """Whether rewards of tokens hold a KL term."""
-        return self.kl_coef > 0 and self.kl_placement == "reward"
+        return self.kl_coef > 0 and self.kl_placement == "Reward"
 
     @property
     def normalizes_weights(self) -> bool:
@@ -242,10 +242,10 @@ class LossSpec(Section):
         unread = dict.fromkeys(_UNREAD[self.type], f"loss.type {self.type} does not use it")
         if self.kl_coef == 0.0:
             unread |= dict.fromkeys(("klEstimator", "klPlacement"), "spec.algorithm.loss.klCoef is 0")
-        if self.aggregation != "constant":
+        if self.aggregation != "Constant":
             unread["constantDenominator"] = f"aggregation is '{self.aggregation}'"
-        if self.proximal == "behavior":
-            unread["rolloutCorrection"] = "proximal is 'behavior', where the weight is always 1"
+        if self.proximal == "Behavior":
+            unread["rolloutCorrection"] = "proximal is 'Behavior', where the weight is always 1"
         return unread
 
     @rule(
@@ -268,16 +268,16 @@ class LossSpec(Section):
         CelRule(
             field="klEstimator",
             reason=FORBIDDEN,
-            rule="!has(self.klEstimator) || self.klEstimator != 'k1'"
-            " || (has(self.klPlacement) && self.klPlacement == 'reward')",
-            message="k1 in the loss has zero expected gradient: use k3 or k2, or klPlacement reward",
+            rule="!has(self.klEstimator) || self.klEstimator != 'K1'"
+            " || (has(self.klPlacement) && self.klPlacement == 'Reward')",
+            message="K1 in the loss has zero expected gradient: use K3 or K2, or klPlacement Reward",
         ),
     )
     def estimator_has_a_gradient(self) -> Iterator[Problem]:
         """The expected gradient of k1 in the loss is zero."""
-        if self.is_written("kl_estimator") and self.kl_estimator == "k1" and self.kl_placement == "loss":
-            because = "klPlacement is 'loss', where k1 has zero expected gradient: use k3 or k2, or klPlacement: reward"
-            yield "klEstimator", "k1", because
+        if self.is_written("kl_estimator") and self.kl_estimator == "K1" and self.kl_placement == "Loss":
+            because = "klPlacement is 'Loss', where K1 has zero expected gradient: use K3 or K2, or klPlacement: Reward"
+            yield "klEstimator", "K1", because
 
     @rule(
         CelRule(
@@ -288,14 +288,14 @@ class LossSpec(Section):
         CelRule(
             field="rolloutCorrection",
             reason=FORBIDDEN,
-            rule="!has(self.proximal) || self.proximal != 'behavior' || !has(self.rolloutCorrection)",
-            message="with proximal behavior the weight is always 1: leave rolloutCorrection out",
+            rule="!has(self.proximal) || self.proximal != 'Behavior' || !has(self.rolloutCorrection)",
+            message="with proximal Behavior the weight is always 1: leave rolloutCorrection out",
         ),
         CelRule(
             field="constantDenominator",
             reason=FORBIDDEN,
-            rule="!has(self.constantDenominator) || (has(self.aggregation) && self.aggregation == 'constant')",
-            message="constantDenominator is for aggregation constant: leave it out",
+            rule="!has(self.constantDenominator) || (has(self.aggregation) && self.aggregation == 'Constant')",
+            message="constantDenominator is for aggregation Constant: leave it out",
         ),
         CelRule(
             field="dualClip",
@@ -361,8 +361,8 @@ class LossSpec(Section):
     @rule(
         CelRule(
             field="aggregation",
-            rule="self.type != 'gspo' || !has(self.aggregation) || self.aggregation == 'sequenceMean'",
-            message="loss.type gspo averages over rows: use sequenceMean",
+            rule="self.type != 'gspo' || !has(self.aggregation) || self.aggregation == 'SequenceMean'",
+            message="loss.type gspo averages over rows: use SequenceMean",
         ),
         CelRule(
             field="proximal",
@@ -373,20 +373,20 @@ class LossSpec(Section):
     )
     def rows_are_averaged_as_the_surrogate_does(self) -> Iterator[Problem]:
         """Gspo is a loss of whole rows."""
-        if self.type == "gspo" and self.aggregation != "sequenceMean":
-            yield "aggregation", self.aggregation, "loss.type gspo averages over rows: use sequenceMean"
+        if self.type == "gspo" and self.aggregation != "SequenceMean":
+            yield "aggregation", self.aggregation, "loss.type gspo averages over rows: use SequenceMean"
 
     @rule()
     def proximal_policy_is_there_before_the_split(self) -> Iterator[Problem]:
         """Statistics over the step need the proximal policy before the batch is split into minibatches."""
-        before = "which needs the proximal policy before the batch is split: use proximal: recompute"
-        if self.proximal in ("loglinear", "reuse"):
+        before = "which needs the proximal policy before the batch is split: use proximal: Recompute"
+        if self.proximal in ("LogLinear", "Reuse"):
             if self.m2_threshold is not None:
                 yield "proximal", self.proximal, f"m2Threshold is '{self.m2_threshold}', {before}"
             if self.normalizes_weights:
                 yield "proximal", self.proximal, f"rolloutCorrection.batchNormalize is true, {before}"
             if self.kl_in_reward:
-                yield "proximal", self.proximal, f"klPlacement is 'reward', {before}"
+                yield "proximal", self.proximal, f"klPlacement is 'Reward', {before}"
         if self.type == "reinforce" and self.normalizes_weights:
             because = "loss.type is 'reinforce', which has no proximal policy: use false"
             yield "rolloutCorrection.batchNormalize", True, because

@@ -6,7 +6,10 @@ from typing import Literal
 from pydantic import Field
 
 from rljob_api.manifest.base import (
+    FORBIDDEN,
     OBJECT_URI_FORM,
+    OBJECT_URI_PATTERN,
+    CelRule,
     Name,
     Path,
     Problem,
@@ -43,6 +46,16 @@ class ReferenceSpec(Section):
     revision: Text | None = Field(default=None, description="Hub revision of the reference model.")
 
 
+def _address(field: str, *, unless: str = "") -> CelRule:
+    """Return the rule that a text with :// in it names something in an object store."""
+    is_address = f"!self.{field}.contains('://') || self.{field}.matches('{OBJECT_URI_PATTERN}')"
+    return CelRule(
+        field=field,
+        rule=f"{unless} || {is_address}" if unless else is_address,
+        message=f"an address must be {OBJECT_URI_FORM}",
+    )
+
+
 class ModelSpec(Section):
     """Which model is trained."""
 
@@ -65,7 +78,16 @@ class ModelSpec(Section):
         description="Reference model of the KL term; needed exactly when algorithm.loss.klCoef is above 0.",
     )
 
-    @rule()
+    @rule(
+        _address("name"),
+        _address("tokenizer", unless="!has(self.tokenizer)"),
+        _address("reference.name", unless="!has(self.reference)"),
+        CelRule(
+            field="source.path",
+            rule="!has(self.source) || !has(self.source.path) || !self.source.path.contains('://')",
+            message="it is a folder: an object store is named by model.name",
+        ),
+    )
     def addresses_are_of_object_stores(self) -> Iterator[Problem]:
         """What looks like a URI is no hub id and no folder; one with keys in it gets no further than this."""
         names = {
@@ -80,7 +102,14 @@ class ModelSpec(Section):
         if "://" in folder:
             yield "source.path", folder, "it is a folder: an object store is named by model.name"
 
-    @rule()
+    @rule(
+        CelRule(
+            field="revision",
+            reason=FORBIDDEN,
+            rule=f"!has(self.revision) || !self.name.matches('{OBJECT_URI_PATTERN}')",
+            message="model.name is a folder of an object store, which has no revisions: leave revision out",
+        ),
+    )
     def objects_have_no_revisions(self) -> Iterator[Problem]:
         """Revisions are of a hub."""
         if self.revision is not None and is_object_uri(self.name):

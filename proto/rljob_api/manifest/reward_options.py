@@ -89,7 +89,7 @@ class ArealMathOptions(SolutionOptions):
 
     def cpu_s(self, mode: str) -> float:
         """Return the original's limit in mode compat, a shorter one in mode strict."""
-        return 15.0 if mode == "compat" else 5.0
+        return 15.0 if mode == "Compat" else 5.0
 
 
 class RepositoryOptions(Options):

@@ -129,8 +129,8 @@ class AsyncSpec(Section):
     max_off_policy_steps: int = Field(
         default=1, ge=0, le=64, description="Largest age of a trained token in trainer steps; 0 is synchronous."
     )
-    on_stale: Literal["drop", "wait"] = Field(
-        default_factory=lambda: "drop", description="What happens to groups that grow too old. Default: drop."
+    on_stale: Literal["Drop", "Wait"] = Field(
+        default_factory=lambda: "Drop", description="What happens to groups that grow too old. Default: Drop."
     )
     in_flight_weight_updates: bool = Field(
         default_factory=lambda fields: fields["max_off_policy_steps"] > 0,
@@ -294,7 +294,7 @@ class AutoscalingSpec(Section):
     scale_down_stabilization_seconds: int = Field(
         default=600, ge=0, le=3600, description="Seconds of low load before replicas go."
     )
-    provider: Literal["hpa", "keda"] = Field(default="hpa", description="Who scales.")
+    provider: Literal["HPA", "KEDA"] = Field(default="HPA", description="Who scales.")
 
     @rule(
         CelRule(

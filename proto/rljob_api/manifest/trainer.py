@@ -31,8 +31,8 @@ class OptimizerSpec(Section):
     eps: Decimal = Field(default=Decimal("1e-8"), description="Added to the root of the second moment.")
     weight_decay: Decimal = Field(default=Decimal("0"), description="Decoupled weight decay.")
     warmup_steps: int = Field(default=0, ge=0, le=1_000_000, description="Steps over which the learning rate rises.")
-    schedule: Literal["constant", "linear", "cosine"] = Field(
-        default="constant", description="Learning rate after the warm-up; linear and cosine fall to 0 at maxSteps."
+    schedule: Literal["Constant", "Linear", "Cosine"] = Field(
+        default="Constant", description="Learning rate after the warm-up; Linear and Cosine fall to 0 at maxSteps."
     )
     max_grad_norm: Decimal = Field(default=Decimal("1.0"), description="Bound on the global L2 norm of the gradient.")
 
@@ -139,8 +139,8 @@ class WeightSyncSpec(Section):
         " storage.checkpoints with ReadWriteMany.",
     )
     every_steps: int = Field(default=1, ge=1, le=1000, description="Steps per published version.")
-    kv_cache: Literal["keep", "recompute"] = Field(
-        default="keep", description="What happens to the key-value cache of running requests at a weight update."
+    kv_cache: Literal["Keep", "Recompute"] = Field(
+        default="Keep", description="What happens to the key-value cache of running requests at a weight update."
     )
 
 

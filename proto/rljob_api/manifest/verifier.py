@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,7 @@ from rljob_api.manifest.base import (
     Problem,
     Quantity,
     Section,
+    no_effect,
     one_of,
     rule,
 )
@@ -37,20 +38,16 @@ PROGRAM_REWARDS = tuple(type_ for type_, options in OPTIONS.items() if options.r
 # What programs of published data sets import, and what is named where another package is not there.
 USUAL_PACKAGES = ("networkx", "numpy", "pandas", "scipy", "sortedcontainers", "sympy")
 
-RUNTIME_CLASS = "runtimeClass:"
+RuntimeClassName = Annotated[
+    str,
+    Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"),
+]
 POD_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 if TYPE_CHECKING:
     RewardType = str
-    Isolation = str
 else:
     RewardType = one_of(*REWARDS, prefixes=(plugins.PREFIX,))
-    Isolation = one_of("sandbox", "none", prefixes=(RUNTIME_CLASS,), imports=False)
-
-
-def runtime_class(isolation: str) -> str:
-    """Return the RuntimeClass that an isolation asks for, empty if none."""
-    return isolation.removeprefix(RUNTIME_CLASS) if isolation.startswith(RUNTIME_CLASS) else ""
 
 
 class RewardSpec(Section):
@@ -61,9 +58,9 @@ class RewardSpec(Section):
         description="Grader: one of the built-in ones, module:function, or plugin:<name>, the entry point of a package."
     )
     weight: Decimal = Field(default=Decimal("1"), description="Factor on this reward in the sum.")
-    mode: Literal["strict", "compat"] = Field(
-        default="strict",
-        description="strict corrects known defects of the original grader; compat repeats its verdicts.",
+    mode: Literal["Strict", "Compat"] = Field(
+        default="Strict",
+        description="Strict corrects known defects of the original grader; Compat repeats its verdicts.",
     )
     config: Config = Field(default={}, max_length=32, json_schema_extra=FREE, description="Options of the grader.")
     packages: tuple[Module, ...] = Field(
@@ -78,8 +75,8 @@ class RewardSpec(Section):
     @rule()
     def compat_has_an_original(self) -> Iterator[Problem]:
         """Our own graders have nothing to be compatible with."""
-        if self.mode == "compat" and self.type not in REPRODUCED_REWARDS:
-            yield "mode", "compat", f"reward type {self.type} reproduces no other grader: use strict"
+        if self.mode == "Compat" and self.type not in REPRODUCED_REWARDS:
+            yield "mode", "Compat", f"reward type {self.type} reproduces no other grader: use Strict"
 
     @rule()
     def options_exist(self) -> Iterator[Problem]:
@@ -110,13 +107,43 @@ def _useless_package(name: str, before: tuple[str, ...]) -> str:
     return ""
 
 
+class IsolationSpec(Section):
+    """What stands between a program of the policy and the rest of the system."""
+
+    type: Literal["Sandbox", "RuntimeClass", "None"] = Field(
+        default="Sandbox",
+        description="Sandbox: Landlock and seccomp. RuntimeClass: another kernel on top of it. None needs allowUnsafe.",
+    )
+    runtime_class_name: RuntimeClassName | None = Field(
+        default=None, description="RuntimeClass of the verifier's pods, one of those that the operator lists."
+    )
+
+    @rule(
+        CelRule(
+            field="runtimeClassName",
+            rule="(self.type == 'RuntimeClass') == has(self.runtimeClassName)",
+            message="runtimeClassName is needed with type RuntimeClass and ignored otherwise",
+        ),
+    )
+    def a_runtime_class_has_a_name(self) -> Iterator[Problem]:
+        if self.type == "RuntimeClass" and self.runtime_class_name is None:
+            yield "runtimeClassName", None, "type is 'RuntimeClass': name one that the operator lists"
+        if self.type != "RuntimeClass" and self.runtime_class_name is not None:
+            yield "runtimeClassName", self.runtime_class_name, no_effect(f"type is '{self.type}'")
+
+    @property
+    def runtime_class(self) -> str:
+        """The RuntimeClass of the pods, empty if none is asked for."""
+        return self.runtime_class_name or ""
+
+
 class ExecutionSettings(Section):
     """How model output is graded and isolated. Limits hold per execution."""
 
-    isolation: Isolation = Field(
-        default="sandbox", description="sandbox, runtimeClass:<name> on top of it, or none (needs allowUnsafe)."
+    isolation: IsolationSpec = Field(
+        default=IsolationSpec(), description="What stands between a program of the policy and the rest of the system."
     )
-    allow_unsafe: bool = Field(default=False, description="Accept isolation none.")
+    allow_unsafe: bool = Field(default=False, description="Accept isolation.type None.")
     timeout_seconds: int | None = Field(
         default=None,
         ge=1,
@@ -124,24 +151,24 @@ class ExecutionSettings(Section):
         description="CPU seconds per execution, of the reference machine (docs/security.md); wall time is capped at 3x."
         " Default: by grader, 10 for our own.",
     )
-    memory_bytes: Quantity = Field(default="512Mi", description="Memory per execution, bytes.")
-    max_output_bytes: Quantity = Field(default="64Ki", description="Output per execution, bytes.")
+    memory: Quantity = Field(default="512Mi", description="Memory per execution, bytes.")
+    output_limit: Quantity = Field(default="64Ki", description="Output per execution, bytes.")
     max_concurrent: int | None = Field(
         default=None, ge=1, le=4096, description="Executions at once per replica. Default: its CPU cores."
     )
 
     @rule(
         CelRule(
-            field="isolation",
+            field="isolation.type",
             reason=FORBIDDEN,
-            rule="self.isolation != 'none' || self.allowUnsafe",
-            message="isolation none needs allowUnsafe: true",
+            rule="self.isolation.type != 'None' || self.allowUnsafe",
+            message="isolation.type None needs allowUnsafe: true",
         ),
     )
     def unsafe_isolation_is_admitted(self) -> Iterator[Problem]:
         """No isolation needs to be said twice."""
-        if self.isolation == "none" and not self.allow_unsafe:
-            yield "isolation", "none", "allowUnsafe is false: set it to true to run graders without isolation"
+        if self.isolation.type == "None" and not self.allow_unsafe:
+            yield "isolation.type", "None", "allowUnsafe is false: set it to true to run graders without isolation"
 
 
 class VerifierSpec(ExecutionSettings):

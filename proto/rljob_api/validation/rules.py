@@ -14,7 +14,7 @@ from rljob_api import enums, suites
 from rljob_api.manifest import base
 from rljob_api.manifest.base import CelRule, Section
 from rljob_api.manifest.job import JobSpec
-from rljob_api.manifest.verifier import PROGRAM_REWARDS, RewardSpec, runtime_class
+from rljob_api.manifest.verifier import PROGRAM_REWARDS, RewardSpec
 from rljob_api.validation import fields, messages
 
 UNUSED, DUPLICATE = "written value without effect", "duplicate key"
@@ -138,7 +138,7 @@ def shared_baseline_of_turns(spec: JobSpec) -> Iterator[str]:
     """Rows of different turns share a baseline."""
     blocks = (spec.algorithm.normalize_reward, spec.algorithm.advantage_normalization)
     levels = {level for block in blocks if block is not None for level in (block.mean, block.std)}
-    if spec.workflow.is_legacy_multi_turn and "group" in levels:
+    if spec.workflow.is_legacy_multi_turn and "Group" in levels:
         yield messages.invalid(
             "workflow.config.layout", "legacy", "rows of different turns share one baseline under a level of groups"
         )
@@ -160,17 +160,17 @@ def uncapped_weight(spec: JobSpec) -> Iterator[str]:
     if block is None or eta <= 1:
         return
     for key, value in (("mode", block.mode), ("weighting", block.weighting)):
-        if value == "none":
-            yield messages.invalid(f"algorithm.loss.rolloutCorrection.{key}", "none", f"samples may be {eta} steps old")
+        if value == "None":
+            yield messages.invalid(f"algorithm.loss.rolloutCorrection.{key}", "None", f"samples may be {eta} steps old")
 
 
 def product_bounds(spec: JobSpec) -> Iterator[str]:
     """Products of ratios grow with length."""
     block, longest = spec.algorithm.loss.rollout_correction, spec.rollout.sampling.max_tokens
-    if block is not None and block.agg == "sum" and longest > LONG_ANSWER_TOKENS:
+    if block is not None and block.agg == "Sum" and longest > LONG_ANSWER_TOKENS:
         yield messages.invalid(
             "algorithm.loss.rolloutCorrection.agg",
-            "sum",
+            "Sum",
             f"products over up to {longest} tokens punish long answers; watch the masked share",
         )
 
@@ -191,7 +191,7 @@ def template_without_its_grader(spec: JobSpec) -> Iterator[str]:
 
 
 def _unfit(path: str, template: str, rewards: Sequence[RewardSpec]) -> Iterator[str]:
-    graders = {"r1": ("boxed",), "qwen_math": ("answer_tag",), "no": ("answer_tag",)}
+    graders = {"r1": ("boxed",), "qwen_math": ("answer_tag",), "raw": ("answer_tag",)}
     for reward in rewards:
         if reward.type in graders.get(template, ()):
             yield messages.invalid(
@@ -241,20 +241,20 @@ def scaled_in_a_cluster_only(spec: JobSpec) -> Iterator[str]:
 def unconfined_programs(spec: JobSpec) -> Iterator[str]:
     """What the policy writes runs beside everything else that the verifier may reach."""
     programs = [reward.name for _, _, reward in suites.rewards(spec) if reward.type in PROGRAM_REWARDS]
-    if programs and spec.verifier.isolation == "none":
+    if programs and spec.verifier.isolation.type == "None":
         yield messages.invalid(
-            "verifier.isolation",
-            "none",
+            "verifier.isolation.type",
+            "None",
             f"reward {programs[0]} runs what the policy wrote: only its time, memory, processes and output are limited",
         )
 
 
 def served_in_a_cluster_only(spec: JobSpec) -> Iterator[str]:
     """A RuntimeClass is a pod's, and which ones a job may ask for is a setting of the operator's."""
-    if runtime_class(spec.verifier.isolation):
+    if spec.verifier.isolation.runtime_class:
         yield messages.invalid(
-            "verifier.isolation",
-            spec.verifier.isolation,
+            "verifier.isolation.runtimeClassName",
+            spec.verifier.isolation.runtime_class,
             "it is for pods alone: rljob run refuses it, and a cluster takes it if its operator lists the RuntimeClass"
             " (jobs.runtimeClasses of the chart)",
         )

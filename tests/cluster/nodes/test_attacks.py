@@ -76,7 +76,7 @@ def job(name: str, kind: str, seconds: float) -> Object:
         name,
         {
             "storage": {"type": "Ephemeral"},
-            "security.tls": "off",
+            "security.tls": "Disabled",
             "rollout.pod.commandPrefix": HANGS,
             "trainer.pod.commandPrefix": HANGS,
             "verifier.rewards": [{"name": "passes", "type": kind}],

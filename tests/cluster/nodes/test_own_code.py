@@ -23,7 +23,7 @@ def test_job_runs_with_the_code_of_a_config_map(
         "evaluation": {},
         "workflow": own_code.WORKFLOW,
         "verifier.rewards": own_code.REWARDS,
-        "observability.trajectoryDump": "all",
+        "observability.trajectoryDump": "All",
         # Rollouts write where several nodes may.
         "storage.checkpoints.accessMode": "ReadWriteMany",
     }

@@ -69,7 +69,7 @@ async def test_the_job_of_twelve_lines_runs_with_the_platforms_runtime(
     folder = examples.EXAMPLES / "runtime"
     runtime = yaml.safe_load((folder / "runtime.yaml").read_text())
     # The cluster has no PriorityClass, the coordinator's fake no certificate, and the installation no image for GPUs.
-    runtime["spec"]["fixed"] = {"security": {"tls": "off", "networkPolicy": True}}
+    runtime["spec"]["fixed"] = {"security": {"tls": "Disabled", "networkPolicy": True}}
     for command, text in (
         (("apply",), yaml.safe_dump(runtime)),
         (("apply", "-n", stage.namespace), (folder / "job.yaml").read_text()),

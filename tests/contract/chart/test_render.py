@@ -121,7 +121,7 @@ def test_a_list_of_namespaces_renders_roles_there_and_nothing_cluster_wide(helm:
 
 
 def test_without_the_operators_certificates_no_secret_may_be_touched(helm: Helm) -> None:
-    made = helm.template({"jobs": {"tlsModes": ["off"]}})
+    made = helm.template({"jobs": {"tlsModes": ["Disabled"]}})
     rights = _rights(only(made, "ClusterRole", "rljob-operator")["rules"])
     assert not [right for right in rights if right[1] == "secrets"]
 

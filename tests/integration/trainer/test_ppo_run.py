@@ -36,7 +36,7 @@ def job_text(model: pathlib.Path, data: pathlib.Path) -> str:
                 "maxSteps": STEPS,
                 "model": {"name": str(model), "dtype": "float32"},
                 "data": {
-                    "template": "no",
+                    "template": "raw",
                     "train": [{"name": "letters", "path": str(data), "maxPromptTokens": 8}],
                     "filterGroups": {"enabled": False},
                 },
@@ -46,10 +46,10 @@ def job_text(model: pathlib.Path, data: pathlib.Path) -> str:
                     "groupSize": 2,
                     "promptsPerStep": 4,
                     "minibatches": 2,
-                    "gae": {"lambda": "0.9", "unit": "turn"},
+                    "gae": {"lambda": "0.9", "unit": "Turn"},
                     "critic": {"learningRate": "1e-2", "warmupSteps": 1},
                 },
-                "async": {"maxOffPolicySteps": 1, "onStale": "wait"},
+                "async": {"maxOffPolicySteps": 1, "onStale": "Wait"},
                 "rollout": {"sampling": {"maxTokens": 8}},
                 "verifier": {"rewards": [{"name": "letter", "type": "exact"}]},
                 "trainer": {

@@ -46,10 +46,10 @@ def per_rank(
 def with_preparation(config: process_config.TrainerConfig) -> process_config.TrainerConfig:
     """Return the config with all that sees the whole step: KL to the first weights, a critic, whitening, M2PO's cut."""
     changes = makers.make_returns(
-        gamma=0.9, lambda_="0.8", bootstrap_truncated=True, normalize=section(NormalizeSpec, mean="group", std="batch")
+        gamma=0.9, lambda_="0.8", bootstrap_truncated=True, normalize=section(NormalizeSpec, mean="Group", std="Batch")
     )
     loss = section(
-        LossSpec, constant_denominator=8.0, kl_coef=0.1, kl_estimator="k1", kl_placement="reward", m2_threshold=3.0
+        LossSpec, constant_denominator=8.0, kl_coef=0.1, kl_estimator="K1", kl_placement="Reward", m2_threshold=3.0
     )
     changed = with_spec(config, changes, loss=loss, critic=section(CriticSpec, learning_rate=1e-2))
     return changed.model_copy(update={"reference": config.model})

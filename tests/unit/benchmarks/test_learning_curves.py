@@ -63,7 +63,7 @@ def test_every_cell_of_the_grid_is_a_manifest_without_warning_and_has_what_its_n
     spec = manifest.job.spec
     assert resolve.warnings(manifest.job) == []
     assert (spec.algorithm.advantage_estimator, spec.async_.max_off_policy_steps) == (cell.estimator, cell.lag)
-    assert spec.algorithm.loss.proximal == {"decoupled": "recompute", "coupled": "behavior"}[cell.loss]
+    assert spec.algorithm.loss.proximal == {"decoupled": "Recompute", "coupled": "Behavior"}[cell.loss]
     assert spec.max_steps == 25
 
 

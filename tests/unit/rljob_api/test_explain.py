@@ -22,7 +22,7 @@ def test_written_default_and_derived_values_are_told_apart(make_job: Callable[..
     assert rows["spec.async.maxInflightGroups"] == Row(
         path="spec.async.maxInflightGroups", value="8", why="(maxOffPolicySteps + 1) x promptsPerStep"
     )
-    assert rows["spec.algorithm.normalizeReward.std"].value == "'group'"
+    assert rows["spec.algorithm.normalizeReward.std"].value == "'Group'"
 
 
 def test_value_that_was_written_is_not_called_derived(make_job: Callable[..., RLJob]) -> None:
@@ -45,9 +45,9 @@ def test_what_an_estimator_makes_of_rewards_over_time_is_shown(make_job: Callabl
         make_job({"algorithm.advantageEstimator": "ppo", "algorithm.critic": {}, "algorithm.gae": {"lambda": "0.95"}})
     )
     assert (rows["spec.algorithm.gae.lambda"].value, rows["spec.algorithm.gae.lambda"].why) == ("'0.95'", "written")
-    assert (rows["spec.algorithm.gae.gamma"].value, rows["spec.algorithm.gae.unit"].value) == ("'1.0'", "'token'")
+    assert (rows["spec.algorithm.gae.gamma"].value, rows["spec.algorithm.gae.unit"].value) == ("'1.0'", "'Token'")
     assert rows["spec.algorithm.gae.bootstrapTruncated"].value == "true"
-    assert rows["spec.algorithm.normalizeAdvantage.std"].value == "'batch'"
+    assert rows["spec.algorithm.normalizeAdvantage.std"].value == "'Batch'"
 
 
 def test_time_limits_that_nothing_sets_are_shown_by_grader(make_job: Callable[..., RLJob]) -> None:
@@ -63,14 +63,14 @@ def test_a_suite_shows_what_it_has_of_its_own_and_what_of_training(make_job: Cal
     rows = explained(
         make_job(
             {
-                "data.template": "no",
+                "data.template": "raw",
                 "verifier.rewards": [{"name": "box", "type": "boxed"}],
                 "evaluation.suites": [{"name": "a", "path": "a.jsonl"}, own],
             }
         )
     )
     path = "spec.evaluation.suites"
-    assert (rows[f"{path}[0].template"].value, rows[f"{path}[0].template"].why) == ("'no'", "data.template")
+    assert (rows[f"{path}[0].template"].value, rows[f"{path}[0].template"].why) == ("'raw'", "data.template")
     assert (rows[f"{path}[0].rewards"].value, rows[f"{path}[0].rewards"].why) == ('["box"]', "verifier.rewards")
     assert (rows[f"{path}[1].template"].value, rows[f"{path}[1].template"].why) == ("'r1'", "written")
     assert rows[f"{path}[1].rewards[0].type"].value == "'answer_tag'"

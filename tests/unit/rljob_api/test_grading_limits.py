@@ -10,20 +10,20 @@ from rljob_api.manifest.verifier import RewardSpec
 from rljob_api.validation import rules
 
 ROWS = [
-    ("areal-math", "compat", {}, 15.0, 45.0),
-    ("areal-math", "strict", {}, 5.0, 15.0),
-    ("areal-code", "strict", {}, 6.0, 200.0),
-    ("areal-code", "compat", {}, 6.0, 200.0),
-    ("boxed", "strict", {}, 1.0, 3.0),
-    ("answer_tag", "compat", {"verifierVersion": "fast"}, 1.0, 3.0),
-    ("boxed", "compat", {"verifierVersion": "math_verify"}, 3.0, 9.0),
-    ("answer_tag", "strict", {"verifierVersion": "math_verify"}, 3.0, 9.0),
-    ("gsm8k", "strict", {"method": "math_verify"}, 5.0, 15.0),
-    ("gsm8k", "strict", {}, 1.0, 3.0),
-    ("clevr_count_70k", "compat", {}, 1.0, 3.0),
-    ("math", "strict", {}, 10.0, 30.0),
-    ("repository-tests", "strict", {}, 10.0, 200.0),
-    ("my_module:reward", "strict", {}, 10.0, 30.0),
+    ("areal-math", "Compat", {}, 15.0, 45.0),
+    ("areal-math", "Strict", {}, 5.0, 15.0),
+    ("areal-code", "Strict", {}, 6.0, 200.0),
+    ("areal-code", "Compat", {}, 6.0, 200.0),
+    ("boxed", "Strict", {}, 1.0, 3.0),
+    ("answer_tag", "Compat", {"verifierVersion": "fast"}, 1.0, 3.0),
+    ("boxed", "Compat", {"verifierVersion": "math_verify"}, 3.0, 9.0),
+    ("answer_tag", "Strict", {"verifierVersion": "math_verify"}, 3.0, 9.0),
+    ("gsm8k", "Strict", {"method": "math_verify"}, 5.0, 15.0),
+    ("gsm8k", "Strict", {}, 1.0, 3.0),
+    ("clevr_count_70k", "Compat", {}, 1.0, 3.0),
+    ("math", "Strict", {}, 10.0, 30.0),
+    ("repository-tests", "Strict", {}, 10.0, 200.0),
+    ("my_module:reward", "Strict", {}, 10.0, 30.0),
 ]
 
 
@@ -43,14 +43,14 @@ def test_manifest_sets_the_cpu_limit_and_wall_time_follows_where_no_program_runs
 
 
 PROGRAMS = {"verifier.rewards": [{"name": "r", "type": "areal-code"}]}
-UNCONFINED = {"verifier.isolation": "none", "verifier.allowUnsafe": True}
+UNCONFINED = {"verifier.isolation": {"type": "None"}, "verifier.allowUnsafe": True}
 
 
 @pytest.mark.covers("graders 3.3")
 def test_program_has_512_mib_and_64_kib_unless_the_manifest_says_otherwise(make_job: Callable[..., RLJob]) -> None:
     for changes, limits in (
         ({}, (512 << 20, 64 << 10)),
-        ({"verifier.memoryBytes": "1Gi", "verifier.maxOutputBytes": "1Mi"}, (1 << 30, 1 << 20)),
+        ({"verifier.memory": "1Gi", "verifier.outputLimit": "1Mi"}, (1 << 30, 1 << 20)),
     ):
         job = make_job({**PROGRAMS, **UNCONFINED, **changes})
         placement = resolve.local_placement(

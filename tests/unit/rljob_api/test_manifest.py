@@ -64,7 +64,7 @@ SENTENCES: dict[str, tuple[dict[str, object], str]] = {
     ),
     "unknown choice": (
         {"trainer.optimizer": {"schedule": "cosin"}},
-        "spec.trainer.optimizer.schedule is 'cosin', but must be one of constant, linear, cosine; did you mean cosine?",
+        "spec.trainer.optimizer.schedule is 'cosin', but must be one of Constant, Linear, Cosine; did you mean Cosine?",
     ),
     "unknown reward": (
         {"verifier.rewards.0.type": "exct"},
@@ -79,8 +79,8 @@ SENTENCES: dict[str, tuple[dict[str, object], str]] = {
         " did you mean tensorboard?",
     ),
     "quantity with a wrong suffix": (
-        {"verifier.memoryBytes": "4GBs"},
-        "spec.verifier.memoryBytes is '4GBs', but must be a quantity such as \"512Mi\"",
+        {"verifier.memory": "4GBs"},
+        "spec.verifier.memory is '4GBs', but must be a quantity such as \"512Mi\"",
     ),
     "recipe name for a loss": (
         {"algorithm": {"loss": {"type": "grpo"}}},

@@ -31,12 +31,12 @@ TABLE: dict[str, Values] = {
     "off-policy steps": (2, 4, 0, 0, 0, 4, 4),
     "estimator": ("grpo", "reinforcepp", "drgrpo", "grpo", "grpo", "reinforcepp", "grpo"),
     "normalize reward": (
-        ("group", "group", 1e-5), ("none", "none"), ("group", "none"), ("group", "group", 1e-6),
-        ("group", "group", 1e-6), ("none", "none"), ("group", "group", 1e-5),
+        ("Group", "Group", 1e-5), ("None", "None"), ("Group", "None"), ("Group", "Group", 1e-6),
+        ("Group", "Group", 1e-6), ("None", "None"), ("Group", "Group", 1e-5),
     ),
     "normalize advantage": (
-        ("batch", "batch", True, 1e-5), ("batch", "batch", False, 1e-5), None, None, None,
-        ("batch", "batch", False, 1e-5), ("batch", "batch", True, 1e-5),
+        ("Batch", "Batch", True, 1e-5), ("Batch", "Batch", False, 1e-5), None, None, None,
+        ("Batch", "Batch", False, 1e-5), ("Batch", "Batch", True, 1e-5),
     ),
     "gamma": (1.0, 1.0, None, None, None, 1.0, 1.0),
     "overlong": (None, None, None, (20480, 4096, 0.5), None, None, None),
@@ -45,18 +45,18 @@ TABLE: dict[str, Values] = {
     ),
     "filter": (False, False, False, True, False, False, False),
     "loss": (
-        ("ppo", "tokenMean"), ("ppo", "tokenMean"), ("ppo", "constant"), ("ppo", "tokenMean"), ("ppo", "sequenceMean"),
-        ("ppo", "tokenMean"), ("ppo", "tokenMean"),
+        ("ppo", "TokenMean"), ("ppo", "TokenMean"), ("ppo", "Constant"), ("ppo", "TokenMean"), ("ppo", "SequenceMean"),
+        ("ppo", "TokenMean"), ("ppo", "TokenMean"),
     ),
     "clip": ((0.4, 0.4), (0.2, 0.2), (0.2, 0.2), (0.2, 0.28), (0.2, 0.2), (0.2, 0.2), (0.4, 0.4)),
     "dual clip": (None,) * 7,
-    "proximal": ("recompute", "recompute", "recompute", "recompute", "reuse", "recompute", "recompute"),
+    "proximal": ("Recompute", "Recompute", "Recompute", "Recompute", "Reuse", "Recompute", "Recompute"),
     "correction": (
-        ("token", "mask", "ratio", 5.0), ("token", "none", "ratio", None), ("token", "truncate", "ratio", 2.0),
-        ("token", "truncate", "ratio", 2.0), ("token", "truncate", "ratio", 2.0), ("token", "mask", "ratio", 5.0),
-        ("token", "mask", "ratio", 5.0),
+        ("Token", "Mask", "Ratio", 5.0), ("Token", "None", "Ratio", None), ("Token", "Truncate", "Ratio", 2.0),
+        ("Token", "Truncate", "Ratio", 2.0), ("Token", "Truncate", "Ratio", 2.0), ("Token", "Mask", "Ratio", 5.0),
+        ("Token", "Mask", "Ratio", 5.0),
     ),
-    "KL": (0.0, 0.0, 0.0, 0.0, (0.04, "k3", "loss"), 0.0, 0.0),
+    "KL": (0.0, 0.0, 0.0, 0.0, (0.04, "K3", "Loss"), 0.0, 0.0),
     "updates": ((1, 1), (4, 1), (8, 1), (16, 1), (1, 1), (4, 1), (1, 1)),
     "learning rate": (1.7e-5, 2e-5, 1e-6, 1e-6, 1e-6, 2e-5, 2e-6),
     "betas": ((0.9, 0.999), (0.9, 0.95), (0.9, 0.95), (0.9, 0.999), (0.9, 0.95), (0.9, 0.95), (0.9, 0.999)),
@@ -104,7 +104,7 @@ def effective(found: resolve.ResolvedJob) -> dict[str, object]:
     algorithm, loss, optimizer = spec.algorithm, spec.algorithm.loss, spec.trainer.optimizer
     overlong, correction, sampling = algorithm.rewards.overlong, loss.rollout_correction, found.coordinator.sampling
     assert correction is not None
-    assert (correction.weighting, correction.reject, correction.batch_normalize) == ("ratio", None, False)
+    assert (correction.weighting, correction.reject, correction.batch_normalize) == ("Ratio", None, False)
     return {
         "group size": algorithm.group_size,
         "prompts per step": algorithm.prompts_per_step,
@@ -133,7 +133,7 @@ def effective(found: resolve.ResolvedJob) -> dict[str, object]:
 
 
 def _levels(config: NormalizeSpec) -> tuple[object, ...]:
-    return (config.mean, config.std) if config.std == "none" else (config.mean, config.std, config.eps)
+    return (config.mean, config.std) if config.std == "None" else (config.mean, config.std, config.eps)
 
 
 def _whitening(block: NormalizeSpec | None) -> tuple[object, ...] | None:
@@ -191,7 +191,7 @@ def test_answers_to_mathematics_and_code_earn_5_or_minus_5_in_the_workflow_alone
 
 def test_mathematics_and_code_are_graded_by_task_and_programs_run_confined() -> None:
     (verifier, *_) = resolved_recipe("areal-math-code").verifiers
-    assert verifier.execution.isolation == "sandbox"
+    assert verifier.execution.isolation.type == "Sandbox"
     assert {reward.type: reward.tasks for reward in verifier.rewards} == {
         "areal-math": ("math", "stem"),
         "areal-code": ("code",),

@@ -88,10 +88,10 @@ def test_rows_that_do_not_divide_among_processes_are_refused(make_job: MakeJob) 
 
 
 PRESETS = {
-    "grpo": ("group", "group", False, "subtracted"),
-    "drgrpo": ("group", "none", False, "subtracted"),
-    "rloo": ("group", "none", True, "subtracted"),
-    "liteppo": ("group", "batch", False, "own"),
+    "grpo": ("Group", "Group", False, "Subtracted"),
+    "drgrpo": ("Group", "None", False, "Subtracted"),
+    "rloo": ("Group", "None", True, "Subtracted"),
+    "liteppo": ("Group", "Batch", False, "Own"),
 }
 
 
@@ -109,12 +109,12 @@ def test_written_normalisation_replaces_the_preset_as_a_whole(make_job: MakeJob)
         {
             "algorithm": {
                 "advantageEstimator": "liteppo",
-                "normalizeReward": {"mean": "batch", "std": "batch", "eps": "1e-5"},
+                "normalizeReward": {"mean": "Batch", "std": "Batch", "eps": "1e-5"},
             }
         }
     )
     block = resolved(job).coordinator.spec.algorithm.normalize_reward
-    assert block == section(NormalizeSpec, mean="batch", std="batch", eps=1e-5)
+    assert block == section(NormalizeSpec, mean="Batch", std="Batch", eps=1e-5)
 
 
 def test_defaults_follow_from_other_fields(make_job: MakeJob) -> None:
@@ -122,7 +122,7 @@ def test_defaults_follow_from_other_fields(make_job: MakeJob) -> None:
         {
             "async.maxOffPolicySteps": 2,
             "algorithm.promptsPerStep": 4,
-            "algorithm.loss": {"clipLow": "0.4", "aggregation": "constant"},
+            "algorithm.loss": {"clipLow": "0.4", "aggregation": "Constant"},
             "rollout.sampling.maxTokens": 100,
             "data.train.0.maxPromptTokens": 30,
         }
@@ -143,7 +143,7 @@ def test_suite_with_longer_prompts_lengthens_the_context(make_job: MakeJob) -> N
 
 def test_asynchronous_defaults(make_job: MakeJob) -> None:
     staleness = resolved(make_job()).coordinator.spec.async_
-    assert (staleness.max_off_policy_steps, staleness.on_stale, staleness.in_flight_weight_updates) == (1, "drop", True)
+    assert (staleness.max_off_policy_steps, staleness.on_stale, staleness.in_flight_weight_updates) == (1, "Drop", True)
 
 
 def test_synchronous_job_does_not_update_in_flight(make_job: MakeJob) -> None:
@@ -154,7 +154,7 @@ def test_synchronous_job_does_not_update_in_flight(make_job: MakeJob) -> None:
 
 
 def test_group_of_one_is_not_filtered_for_spread(make_job: MakeJob) -> None:
-    block = {"mean": "batch", "std": "batch"}
+    block = {"mean": "Batch", "std": "Batch"}
     result = resolved(make_job({"algorithm": {"groupSize": 1, "normalizeReward": block}}))
     assert result.coordinator.spec.data.filter_groups.enabled is False
 
@@ -168,19 +168,19 @@ def test_a_curriculum_is_the_coordinators_and_none_unless_written(make_job: Make
 
 def test_correction_is_truncation_at_2_by_default(make_job: MakeJob) -> None:
     assert resolved(make_job()).trainer.spec.algorithm.loss.rollout_correction == section(
-        CorrectionSpec, level="token", mode="truncate", metric="ratio", low=None, high=2.0, weighting="ratio"
+        CorrectionSpec, level="Token", mode="Truncate", metric="Ratio", low=None, high=2.0, weighting="Ratio"
     )
 
 
 def test_correction_that_masks_has_only_the_bounds_that_were_written(make_job: MakeJob) -> None:
-    job = make_job({"algorithm.loss.rolloutCorrection": {"mode": "mask", "low": "0.5"}})
+    job = make_job({"algorithm.loss.rolloutCorrection": {"mode": "Mask", "low": "0.5"}})
     correction = resolved(job).trainer.spec.algorithm.loss.rollout_correction
     assert correction is not None
     assert (correction.low, correction.high) == (0.5, None)
 
 
 def test_behavior_has_no_correction(make_job: MakeJob) -> None:
-    loss = resolved(make_job({"algorithm.loss.proximal": "behavior"})).trainer.spec.algorithm.loss
+    loss = resolved(make_job({"algorithm.loss.proximal": "Behavior"})).trainer.spec.algorithm.loss
     assert loss.rollout_correction is None
 
 
@@ -252,7 +252,7 @@ def test_replicas_share_the_groups_in_flight(make_job: MakeJob) -> None:
 
 
 def test_verifier_limits_are_plain_numbers(make_job: MakeJob) -> None:
-    verifier = resolved(make_job({"verifier.memoryBytes": "1Gi", "verifier.timeoutSeconds": 5})).verifiers[0]
+    verifier = resolved(make_job({"verifier.memory": "1Gi", "verifier.timeoutSeconds": 5})).verifiers[0]
     (reward,) = verifier.rewards
     assert (reward.memory_bytes, reward.output_bytes) == (1 << 30, 64 << 10)
     assert (reward.cpu_limit_s, reward.wall_limit_s) == (5.0, 15.0)
@@ -282,7 +282,7 @@ def test_a_top_k_of_1e8_means_all_tokens(make_job: MakeJob) -> None:
 
 def test_dumps_can_be_switched_off(make_job: MakeJob) -> None:
     assert resolved(make_job()).rollouts[0].dump_dir == "/runs/job/dumps"
-    assert resolved(make_job({"observability.trajectoryDump": "none"})).rollouts[0].dump_dir == ""
+    assert resolved(make_job({"observability.trajectoryDump": "None"})).rollouts[0].dump_dir == ""
 
 
 def test_reasoning_gym_source_is_passed_on(make_job: MakeJob) -> None:
@@ -396,7 +396,7 @@ def test_a_kl_term_brings_its_reference_model_to_the_trainer_and_rows_without_ad
     assert with_kl.trainer.reference is not None
     assert with_kl.trainer.reference.name == "builtin:smollm2-135m-instruct"
     algorithm = with_kl.trainer.spec.algorithm
-    assert (algorithm.loss.kl_coef, algorithm.loss.kl_estimator) == (0.01, "k3")
+    assert (algorithm.loss.kl_coef, algorithm.loss.kl_estimator) == (0.01, "K3")
     assert not algorithm.trainer_returns
     assert with_kl.coordinator.spec.algorithm.trains_zero_advantage
     assert without.trainer.reference is None
@@ -404,13 +404,13 @@ def test_a_kl_term_brings_its_reference_model_to_the_trainer_and_rows_without_ad
 
 
 def test_kl_in_the_reward_takes_k1_and_makes_the_trainer_compute_returns(make_job: MakeJob) -> None:
-    algorithm = resolved(make_job(REFERENCE | {"algorithm.loss.klPlacement": "reward"})).trainer.spec.algorithm
-    assert (algorithm.loss.kl_estimator, algorithm.trainer_returns) == ("k1", True)
+    algorithm = resolved(make_job(REFERENCE | {"algorithm.loss.klPlacement": "Reward"})).trainer.spec.algorithm
+    assert (algorithm.loss.kl_estimator, algorithm.trainer_returns) == ("K1", True)
     assert (algorithm.gae.gamma, algorithm.advantage_normalization) == (1.0, None)
 
 
 @pytest.mark.covers("algorithms 5")
-@pytest.mark.parametrize(("estimator", "mean"), [("reinforcepp", "none"), ("reinforceppBaseline", "group")])
+@pytest.mark.parametrize(("estimator", "mean"), [("reinforcepp", "None"), ("reinforceppBaseline", "Group")])
 def test_reinforcepp_whitens_tokens_over_the_step_and_its_baseline_is_the_group(
     make_job: MakeJob, estimator: str, mean: str
 ) -> None:
@@ -418,8 +418,8 @@ def test_reinforcepp_whitens_tokens_over_the_step_and_its_baseline_is_the_group(
     algorithm = config.trainer.spec.algorithm
     assert algorithm.trainer_returns
     assert algorithm.gae.gamma == 0.9
-    assert algorithm.advantage_normalization == section(NormalizeSpec, mean="batch", std="batch")
-    assert (algorithm.normalize_reward.mean, algorithm.normalize_reward.std) == (mean, "none")
+    assert algorithm.advantage_normalization == section(NormalizeSpec, mean="Batch", std="Batch")
+    assert (algorithm.normalize_reward.mean, algorithm.normalize_reward.std) == (mean, "None")
     assert (algorithm.trains_zero_advantage, algorithm.trains_masked) == (True, True)
 
 
@@ -438,8 +438,8 @@ def test_ppo_brings_a_critic_and_whitened_advantages_to_the_trainer(make_job: Ma
     algorithm = config.trainer.spec.algorithm
     assert algorithm.critic == section(CriticSpec, learning_rate=9e-6, value_clip=0.5, vf_coef=1.0, warmup_steps=0)
     assert algorithm.gae.bootstrap_truncated
-    assert algorithm.advantage_normalization == section(NormalizeSpec, mean="batch", std="batch")
-    assert (algorithm.normalize_reward.mean, algorithm.normalize_reward.std) == ("none", "none")
+    assert algorithm.advantage_normalization == section(NormalizeSpec, mean="Batch", std="Batch")
+    assert (algorithm.normalize_reward.mean, algorithm.normalize_reward.std) == ("None", "None")
     assert (algorithm.trainer_returns, algorithm.trains_zero_advantage, algorithm.trains_masked) == (True, True, True)
     assert resolved(make_job()).trainer.spec.algorithm.critic is None
     assert not resolved(make_job()).coordinator.spec.algorithm.trainer_returns
@@ -465,7 +465,7 @@ def test_digests_for_checkpoints_change_with_what_is_trained_and_not_with_where_
     before = resolved(make_job()).trainer.spec_digests
     moved = resolved(make_job({"data.train.0.path": "elsewhere.jsonl"})).trainer.spec_digests
     assert moved == before
-    assert resolved(make_job({"data.train.0.onInvalidRecord": "fail"})).trainer.spec_digests == before, "the default"
+    assert resolved(make_job({"data.train.0.onInvalidRecord": "Fail"})).trainer.spec_digests == before, "the default"
     for changes, part in (
         ({"algorithm.groupSize": 16}, "groups"),
         ({"data.template": "r1"}, "data"),
@@ -488,7 +488,7 @@ def test_configs_hold_no_pod_settings_and_a_verifiers_only_its_rewards_and_how_t
     own = {"kind", "bind_host", "port", "num_slots", "max_waiting", "rewards", "execution", "observability"}
     assert set(json.loads(written["verifier"])) == process | own
     assert set(json.loads(written["verifier"])["execution"]) == {
-        "isolation", "allowUnsafe", "timeoutSeconds", "memoryBytes", "maxOutputBytes", "maxConcurrent",
+        "isolation", "allowUnsafe", "timeoutSeconds", "memory", "outputLimit", "maxConcurrent",
     }  # fmt: skip
 
 

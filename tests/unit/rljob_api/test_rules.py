@@ -31,9 +31,9 @@ REFERENCE = {f"{LOSS}.klCoef": "0.1", "model.reference": {"name": "base"}}
 
 TABLE: dict[str, Row] = {
     "k1 in the loss": Row(
-        {**REFERENCE, f"{LOSS}.klEstimator": "k1"},
-        "spec.algorithm.loss.klEstimator is 'k1'",
-        {**REFERENCE, f"{LOSS}.klEstimator": "k1", f"{LOSS}.klPlacement": "reward"},
+        {**REFERENCE, f"{LOSS}.klEstimator": "K1"},
+        "spec.algorithm.loss.klEstimator is 'K1'",
+        {**REFERENCE, f"{LOSS}.klEstimator": "K1", f"{LOSS}.klPlacement": "Reward"},
     ),
     "KL term without a reference model": Row(
         {f"{LOSS}.klCoef": "0.1"}, "spec.algorithm.loss.klCoef is '0.1'", REFERENCE
@@ -42,37 +42,37 @@ TABLE: dict[str, Row] = {
         {"model.reference": {"name": "base"}}, "spec.model.reference is 'base'", REFERENCE
     ),
     "KL estimator without a KL term": Row(
-        {f"{LOSS}.klEstimator": "k3"}, "spec.algorithm.loss.klEstimator is 'k3'", {f"{LOSS}.klCoef": "0"}
+        {f"{LOSS}.klEstimator": "K3"}, "spec.algorithm.loss.klEstimator is 'K3'", {f"{LOSS}.klCoef": "0"}
     ),
     "reuse with two minibatches": Row(
-        {f"{LOSS}.proximal": "reuse", "algorithm.minibatches": 2},
-        "spec.algorithm.loss.proximal is 'reuse'",
-        {f"{LOSS}.proximal": "reuse"},
+        {f"{LOSS}.proximal": "Reuse", "algorithm.minibatches": 2},
+        "spec.algorithm.loss.proximal is 'Reuse'",
+        {f"{LOSS}.proximal": "Reuse"},
     ),
     "reuse with two epochs": Row(
-        {f"{LOSS}.proximal": "reuse", "algorithm.epochs": 2},
-        "spec.algorithm.loss.proximal is 'reuse'",
-        {f"{LOSS}.proximal": "recompute", "algorithm.epochs": 2},
+        {f"{LOSS}.proximal": "Reuse", "algorithm.epochs": 2},
+        "spec.algorithm.loss.proximal is 'Reuse'",
+        {f"{LOSS}.proximal": "Recompute", "algorithm.epochs": 2},
     ),
     "behavior with a correction": Row(
-        {f"{LOSS}.proximal": "behavior", CORRECTION: {"mode": "none"}},
+        {f"{LOSS}.proximal": "Behavior", CORRECTION: {"mode": "None"}},
         "spec.algorithm.loss.rolloutCorrection is",
-        {f"{LOSS}.proximal": "behavior"},
+        {f"{LOSS}.proximal": "Behavior"},
     ),
     "loglinear with m2Threshold": Row(
-        {f"{LOSS}.proximal": "loglinear", f"{LOSS}.m2Threshold": "0.04"},
-        "spec.algorithm.loss.proximal is 'loglinear'",
+        {f"{LOSS}.proximal": "LogLinear", f"{LOSS}.m2Threshold": "0.04"},
+        "spec.algorithm.loss.proximal is 'LogLinear'",
         {f"{LOSS}.m2Threshold": "0.04"},
     ),
     "reuse with batchNormalize": Row(
-        {f"{LOSS}.proximal": "reuse", CORRECTION: {"batchNormalize": True}},
-        "spec.algorithm.loss.proximal is 'reuse'",
+        {f"{LOSS}.proximal": "Reuse", CORRECTION: {"batchNormalize": True}},
+        "spec.algorithm.loss.proximal is 'Reuse'",
         {CORRECTION: {"batchNormalize": True}},
     ),
     "loglinear with KL in the reward": Row(
-        {**REFERENCE, f"{LOSS}.klPlacement": "reward", f"{LOSS}.proximal": "loglinear"},
-        "spec.algorithm.loss.proximal is 'loglinear'",
-        {**REFERENCE, f"{LOSS}.klPlacement": "loss", f"{LOSS}.proximal": "loglinear"},
+        {**REFERENCE, f"{LOSS}.klPlacement": "Reward", f"{LOSS}.proximal": "LogLinear"},
+        "spec.algorithm.loss.proximal is 'LogLinear'",
+        {**REFERENCE, f"{LOSS}.klPlacement": "Loss", f"{LOSS}.proximal": "LogLinear"},
     ),
     "reinforce with batchNormalize": Row(
         {f"{LOSS}.type": "reinforce", CORRECTION: {"batchNormalize": True}},
@@ -80,24 +80,24 @@ TABLE: dict[str, Row] = {
         {f"{LOSS}.type": "reinforce", CORRECTION: {"batchNormalize": False}},
     ),
     "truncate with k3": Row(
-        {CORRECTION: {"mode": "truncate", "metric": "k3", "high": "0.01"}},
-        "spec.algorithm.loss.rolloutCorrection.metric is 'k3'",
-        {CORRECTION: {"mode": "mask", "metric": "k3", "high": "0.01"}},
+        {CORRECTION: {"mode": "Truncate", "metric": "K3", "high": "0.01"}},
+        "spec.algorithm.loss.rolloutCorrection.metric is 'K3'",
+        {CORRECTION: {"mode": "Mask", "metric": "K3", "high": "0.01"}},
     ),
     "truncate without a weight": Row(
-        {CORRECTION: {"weighting": "none"}},
-        "spec.algorithm.loss.rolloutCorrection.weighting is 'none'",
-        {CORRECTION: {"weighting": "none", "mode": "mask", "high": "5"}},
+        {CORRECTION: {"weighting": "None"}},
+        "spec.algorithm.loss.rolloutCorrection.weighting is 'None'",
+        {CORRECTION: {"weighting": "None", "mode": "Mask", "high": "5"}},
     ),
     "bounds with mode none": Row(
-        {CORRECTION: {"mode": "none", "high": "2"}},
+        {CORRECTION: {"mode": "None", "high": "2"}},
         "spec.algorithm.loss.rolloutCorrection.high is '2'",
-        {CORRECTION: {"mode": "none"}},
+        {CORRECTION: {"mode": "None"}},
     ),
     "mask without bounds": Row(
-        {CORRECTION: {"mode": "mask"}},
-        "spec.algorithm.loss.rolloutCorrection.mode is 'mask'",
-        {CORRECTION: {"mode": "mask", "high": "5"}},
+        {CORRECTION: {"mode": "Mask"}},
+        "spec.algorithm.loss.rolloutCorrection.mode is 'Mask'",
+        {CORRECTION: {"mode": "Mask", "high": "5"}},
     ),
     "ratio: high not above 1": Row(
         {CORRECTION: {"high": "1"}},
@@ -115,44 +115,44 @@ TABLE: dict[str, Row] = {
         {CORRECTION: {"low": "0.999"}},
     ),
     "low above high": Row(
-        {CORRECTION: {"mode": "mask", "metric": "k1", "low": "2", "high": "1"}},
+        {CORRECTION: {"mode": "Mask", "metric": "K1", "low": "2", "high": "1"}},
         "spec.algorithm.loss.rolloutCorrection.low is '2'",
-        {CORRECTION: {"mode": "mask", "metric": "k1", "low": "1", "high": "1"}},
+        {CORRECTION: {"mode": "Mask", "metric": "K1", "low": "1", "high": "1"}},
     ),
     "k3 with a lower bound": Row(
-        {CORRECTION: {"mode": "mask", "metric": "k3", "low": "0.1", "high": "1"}},
+        {CORRECTION: {"mode": "Mask", "metric": "K3", "low": "0.1", "high": "1"}},
         "spec.algorithm.loss.rolloutCorrection.low is '0.1'",
-        {CORRECTION: {"mode": "mask", "metric": "k3", "high": "1"}},
+        {CORRECTION: {"mode": "Mask", "metric": "K3", "high": "1"}},
     ),
     "k2 with an upper bound of 0": Row(
-        {CORRECTION: {"mode": "mask", "metric": "k2", "high": "0"}},
+        {CORRECTION: {"mode": "Mask", "metric": "K2", "high": "0"}},
         "spec.algorithm.loss.rolloutCorrection.high is '0'",
-        {CORRECTION: {"mode": "mask", "metric": "k2", "high": "0.001"}},
+        {CORRECTION: {"mode": "Mask", "metric": "K2", "high": "0.001"}},
     ),
     "binaryKl of whole rows": Row(
-        {CORRECTION: {"mode": "mask", "metric": "binaryKl", "high": "2", "level": "sequence", "agg": "mean"}},
-        "spec.algorithm.loss.rolloutCorrection.metric is 'binaryKl'",
-        {CORRECTION: {"mode": "mask", "metric": "binaryKl", "high": "2"}},
+        {CORRECTION: {"mode": "Mask", "metric": "BinaryKL", "high": "2", "level": "Sequence", "agg": "Mean"}},
+        "spec.algorithm.loss.rolloutCorrection.metric is 'BinaryKL'",
+        {CORRECTION: {"mode": "Mask", "metric": "BinaryKL", "high": "2"}},
     ),
     "bounds of the second filter": Row(
-        {CORRECTION: {"reject": {"level": "sequence", "agg": "mean", "high": "0.9"}}},
+        {CORRECTION: {"reject": {"level": "Sequence", "agg": "Mean", "high": "0.9"}}},
         "spec.algorithm.loss.rolloutCorrection.reject.high is '0.9'",
-        {CORRECTION: {"reject": {"level": "sequence", "agg": "mean", "low": "0.99", "high": "1.001"}}},
+        {CORRECTION: {"reject": {"level": "Sequence", "agg": "Mean", "low": "0.99", "high": "1.001"}}},
     ),
     "agg of single tokens": Row(
-        {CORRECTION: {"agg": "mean"}},
-        "spec.algorithm.loss.rolloutCorrection.agg is 'mean'",
-        {CORRECTION: {"level": "sequence", "agg": "mean"}},
+        {CORRECTION: {"agg": "Mean"}},
+        "spec.algorithm.loss.rolloutCorrection.agg is 'Mean'",
+        {CORRECTION: {"level": "Sequence", "agg": "Mean"}},
     ),
     "largest ratio as a weight": Row(
-        {CORRECTION: {"level": "sequence", "agg": "max", "mode": "mask", "high": "5"}},
-        "spec.algorithm.loss.rolloutCorrection.agg is 'max'",
-        {CORRECTION: {"level": "sequence", "agg": "max", "mode": "mask", "high": "5", "weighting": "none"}},
+        {CORRECTION: {"level": "Sequence", "agg": "Max", "mode": "Mask", "high": "5"}},
+        "spec.algorithm.loss.rolloutCorrection.agg is 'Max'",
+        {CORRECTION: {"level": "Sequence", "agg": "Max", "mode": "Mask", "high": "5", "weighting": "None"}},
     ),
     "gspo with a token mean": Row(
-        {f"{LOSS}.type": "gspo", f"{LOSS}.aggregation": "tokenMean"},
-        "spec.algorithm.loss.aggregation is 'tokenMean'",
-        {f"{LOSS}.type": "gspo", f"{LOSS}.aggregation": "sequenceMean"},
+        {f"{LOSS}.type": "gspo", f"{LOSS}.aggregation": "TokenMean"},
+        "spec.algorithm.loss.aggregation is 'TokenMean'",
+        {f"{LOSS}.type": "gspo", f"{LOSS}.aggregation": "SequenceMean"},
     ),
     "gspo with dualClip": Row(
         {f"{LOSS}.type": "gspo", f"{LOSS}.dualClip": "3"},
@@ -190,8 +190,8 @@ TABLE: dict[str, Row] = {
         {f"{LOSS}.type": "sapo", f"{LOSS}.tauPos": "0.1"},
     ),
     "reinforce with a proximal policy": Row(
-        {f"{LOSS}.type": "reinforce", f"{LOSS}.proximal": "recompute"},
-        "spec.algorithm.loss.proximal is 'recompute'",
+        {f"{LOSS}.type": "reinforce", f"{LOSS}.proximal": "Recompute"},
+        "spec.algorithm.loss.proximal is 'Recompute'",
         {f"{LOSS}.type": "reinforce"},
     ),
     "custom loss without a name": Row(
@@ -233,24 +233,24 @@ TABLE: dict[str, Row] = {
         {"algorithm.groupSize": 1, "algorithm.advantageEstimator": "reinforcepp"},
     ),
     "leaveOneOut without a mean": Row(
-        {"algorithm.normalizeReward": {"mean": "none", "std": "none", "leaveOneOut": True}},
+        {"algorithm.normalizeReward": {"mean": "None", "std": "None", "leaveOneOut": True}},
         "spec.algorithm.normalizeReward.leaveOneOut is true",
-        {"algorithm.normalizeReward": {"mean": "group", "std": "none", "leaveOneOut": True}},
+        {"algorithm.normalizeReward": {"mean": "Group", "std": "None", "leaveOneOut": True}},
     ),
     "unbiased without a std": Row(
-        {"algorithm.normalizeReward": {"mean": "group", "std": "none", "unbiased": True}},
+        {"algorithm.normalizeReward": {"mean": "Group", "std": "None", "unbiased": True}},
         "spec.algorithm.normalizeReward.unbiased is true",
-        {"algorithm.normalizeReward": {"mean": "group", "std": "group", "unbiased": True}},
+        {"algorithm.normalizeReward": {"mean": "Group", "std": "Group", "unbiased": True}},
     ),
     "eps of advantages without a std": Row(
-        {"algorithm.normalizeAdvantage": {"mean": "batch", "std": "none", "eps": "1e-5"}},
+        {"algorithm.normalizeAdvantage": {"mean": "Batch", "std": "None", "eps": "1e-5"}},
         "spec.algorithm.normalizeAdvantage.eps is '1e-5'",
-        {"algorithm.normalizeAdvantage": {"mean": "batch", "std": "batch", "eps": "1e-5"}},
+        {"algorithm.normalizeAdvantage": {"mean": "Batch", "std": "Batch", "eps": "1e-5"}},
     ),
     "stdCenter without a std": Row(
-        {"algorithm.normalizeReward": {"mean": "group", "std": "none", "stdCenter": "own"}},
-        "spec.algorithm.normalizeReward.stdCenter is 'own'",
-        {"algorithm.normalizeReward": {"mean": "group", "std": "batch", "stdCenter": "own"}},
+        {"algorithm.normalizeReward": {"mean": "Group", "std": "None", "stdCenter": "Own"}},
+        "spec.algorithm.normalizeReward.stdCenter is 'Own'",
+        {"algorithm.normalizeReward": {"mean": "Group", "std": "Batch", "stdCenter": "Own"}},
     ),
     "legacy turns with shaped rewards": Row(
         {**LEGACY, "algorithm.rewards.scale": "2"}, "spec.algorithm.rewards.scale is '2'", LEGACY
@@ -296,9 +296,9 @@ TABLE: dict[str, Row] = {
         {"algorithm.advantageEstimator": "reinforceppBaseline", "algorithm.gae": {"gamma": "1"}},
     ),
     "turn unit without turns": Row(
-        {**GAE_PPO, "algorithm.gae": {"unit": "turn"}},
-        "spec.algorithm.gae.unit is 'turn'",
-        {**GAE_PPO, **TURNS, "algorithm.gae": {"unit": "turn"}},
+        {**GAE_PPO, "algorithm.gae": {"unit": "Turn"}},
+        "spec.algorithm.gae.unit is 'Turn'",
+        {**GAE_PPO, **TURNS, "algorithm.gae": {"unit": "Turn"}},
     ),
     "ppo without a critic": Row(
         {"algorithm.advantageEstimator": "ppo"}, "spec.algorithm.advantageEstimator is 'ppo'", GAE_PPO
@@ -307,7 +307,7 @@ TABLE: dict[str, Row] = {
     "denominator without constant": Row(
         {f"{LOSS}.constantDenominator": "3000"},
         "spec.algorithm.loss.constantDenominator is '3000'",
-        {f"{LOSS}.constantDenominator": "3000", f"{LOSS}.aggregation": "constant"},
+        {f"{LOSS}.constantDenominator": "3000", f"{LOSS}.aggregation": "Constant"},
     ),
     "cut answer that ends and goes on": Row(
         {**GAE_PPO, "algorithm.zeroTruncated": True, "algorithm.gae": {"bootstrapTruncated": True}},
@@ -330,9 +330,9 @@ TABLE: dict[str, Row] = {
         {"data.filterGroups": {"lower": "0.5", "upper": "0.5"}},
     ),
     "onStale when synchronous": Row(
-        {"async": {"maxOffPolicySteps": 0, "onStale": "drop"}},
-        "spec.async.onStale is 'drop'",
-        {"async": {"maxOffPolicySteps": 1, "onStale": "drop"}},
+        {"async": {"maxOffPolicySteps": 0, "onStale": "Drop"}},
+        "spec.async.onStale is 'Drop'",
+        {"async": {"maxOffPolicySteps": 1, "onStale": "Drop"}},
     ),
     "updates in flight when synchronous": Row(
         {"async": {"maxOffPolicySteps": 0, "inFlightWeightUpdates": True}},
@@ -343,9 +343,9 @@ TABLE: dict[str, Row] = {
         {"weightSync.everySteps": 3}, "spec.weightSync.everySteps is 3", {"weightSync.everySteps": 2}
     ),
     "wait with rare versions": Row(
-        {"weightSync.everySteps": 2, "async.onStale": "wait"},
+        {"weightSync.everySteps": 2, "async.onStale": "Wait"},
         "spec.weightSync.everySteps is 2",
-        {"weightSync.everySteps": 1, "async.onStale": "wait"},
+        {"weightSync.everySteps": 1, "async.onStale": "Wait"},
     ),
     "more minibatches than rows": Row(
         {"algorithm.promptsPerStep": 2, "algorithm.groupSize": 2, "algorithm.minibatches": 5},
@@ -398,7 +398,7 @@ TABLE: dict[str, Row] = {
     "stops that the template replaces": Row(
         {"data.template": "qwen_math", "rollout.sampling.stop": ["\n"]},
         "spec.rollout.sampling.stop is [\"\\n\"], but data.template is 'qwen_math'",
-        {"data.template": "no", "rollout.sampling.stop": ["\n"]},
+        {"data.template": "raw", "rollout.sampling.stop": ["\n"]},
     ),
     "stop ids of a suite that the template replaces": Row(
         {"data.template": "r1", "evaluation.sampling.stopTokenIds": [2]},
@@ -456,9 +456,9 @@ TABLE: dict[str, Row] = {
         {"workflow": BOUNDED, "data.filterGroups.upper": "0.8"},
     ),
     "own grader in compat mode": Row(
-        {"verifier.rewards.0.mode": "compat"},
-        "spec.verifier.rewards[0].mode is 'compat'",
-        {"verifier.rewards": [{"name": "r", "type": "gsm8k", "mode": "compat"}]},
+        {"verifier.rewards.0.mode": "Compat"},
+        "spec.verifier.rewards[0].mode is 'Compat'",
+        {"verifier.rewards": [{"name": "r", "type": "gsm8k", "mode": "Compat"}]},
     ),
     "an option that the reward does not have": Row(
         {"verifier.rewards": [{"name": "r", "type": "boxed", "config": {"tagRule": "loose"}}]},
@@ -486,9 +486,9 @@ TABLE: dict[str, Row] = {
         {"verifier.rewards": [{"name": "r", "type": "code"}]},
     ),
     "no isolation by accident": Row(
-        {"verifier.isolation": "none"},
-        "spec.verifier.isolation is 'none'",
-        {"verifier.isolation": "none", "verifier.allowUnsafe": True},
+        {"verifier.isolation": {"type": "None"}},
+        "spec.verifier.isolation.type is 'None'",
+        {"verifier.isolation": {"type": "None"}, "verifier.allowUnsafe": True},
     ),
     "fewest replicas above most": Row(
         {"rollout.autoscaling": {"minReplicas": 3, "maxReplicas": 2}},
@@ -610,10 +610,15 @@ TABLE: dict[str, Row] = {
         "spec.resumeFrom.uri is 's3://bucket/run'",
         {"resumeFrom": {"uri": "file:///runs/a"}},
     ),
-    "cert-manager without an issuer": Row(
-        {"security.tls": "certManager"},
-        "spec.security.tls is 'certManager'",
-        {"security": {"tls": "certManager", "certManagerIssuer": "Issuer/ours"}},
+    "RuntimeClass without a name": Row(
+        {"verifier.isolation": {"type": "RuntimeClass"}},
+        "spec.verifier.isolation.runtimeClassName is null, but",
+        {"verifier.isolation": {"type": "RuntimeClass", "runtimeClassName": "gvisor"}},
+    ),
+    "name of a RuntimeClass without its type": Row(
+        {"verifier.isolation": {"runtimeClassName": "gvisor"}},
+        "spec.verifier.isolation.runtimeClassName is 'gvisor'",
+        {"verifier.isolation": {"type": "Sandbox"}},
     ),
     "accelerator of a verifier": Row(
         {"verifier.pod.resources.limits": {"nvidia.com/gpu": "1"}},
@@ -710,14 +715,14 @@ TABLE: dict[str, Row] = {
         {"rollout.engine.gpuMemoryUtilization": "0.9"},
     ),
     "second filter without bounds": Row(
-        {CORRECTION: {"reject": {"metric": "k1"}}},
+        {CORRECTION: {"reject": {"metric": "K1"}}},
         f"spec.{CORRECTION}.reject is",
-        {CORRECTION: {"reject": {"metric": "k1", "high": "1"}}},
+        {CORRECTION: {"reject": {"metric": "K1", "high": "1"}}},
     ),
     "second filter of tokens with an aggregate": Row(
-        {CORRECTION: {"reject": {"agg": "mean", "high": "2"}}},
-        f"spec.{CORRECTION}.reject.agg is 'mean'",
-        {CORRECTION: {"reject": {"level": "sequence", "agg": "mean", "high": "2"}}},
+        {CORRECTION: {"reject": {"agg": "Mean", "high": "2"}}},
+        f"spec.{CORRECTION}.reject.agg is 'Mean'",
+        {CORRECTION: {"reject": {"level": "Sequence", "agg": "Mean", "high": "2"}}},
     ),
     "negative bound on rewards": Row(
         {"algorithm.rewards.clip": "-1"}, "spec.algorithm.rewards.clip is '-1'", {"algorithm.rewards.clip": "1"}
@@ -760,7 +765,7 @@ WARNED: dict[str, tuple[Mapping[str, object], str]] = {
         {
             **LEGACY,
             "algorithm.advantageEstimator": "reinforcepp",
-            "algorithm.normalizeAdvantage": {"mean": "group", "std": "batch"},
+            "algorithm.normalizeAdvantage": {"mean": "Group", "std": "Batch"},
         },
         "spec.workflow.config.layout is 'legacy'",
     ),
@@ -777,12 +782,12 @@ WARNED: dict[str, tuple[Mapping[str, object], str]] = {
         "spec.rollout.pod.resources.limits.nvidia.com/gpu is 8, but rollout.engine.tensorParallelSize uses 1",
     ),
     "uncapped weight of old samples": (
-        {"async.maxOffPolicySteps": 2, CORRECTION: {"mode": "none"}},
-        "spec.algorithm.loss.rolloutCorrection.mode is 'none', but samples may be 2 steps old",
+        {"async.maxOffPolicySteps": 2, CORRECTION: {"mode": "None"}},
+        "spec.algorithm.loss.rolloutCorrection.mode is 'None', but samples may be 2 steps old",
     ),
     "product over long answers": (
-        {"rollout.sampling.maxTokens": 1025, CORRECTION: {"level": "sequence", "agg": "sum"}},
-        "spec.algorithm.loss.rolloutCorrection.agg is 'sum'",
+        {"rollout.sampling.maxTokens": 1025, CORRECTION: {"level": "Sequence", "agg": "Sum"}},
+        "spec.algorithm.loss.rolloutCorrection.agg is 'Sum'",
     ),
     "wide gspo band": ({f"{LOSS}.type": "gspo"}, "spec.algorithm.loss.clipLow is '0.2'"),
     "weights rounded between trainer and rollout": (
@@ -799,15 +804,15 @@ WARNED: dict[str, tuple[Mapping[str, object], str]] = {
     ),
     "autoscaling on one machine": (
         {"rollout.autoscaling": {"maxReplicas": 2}},
-        "spec.rollout.autoscaling.provider is 'hpa', but on one machine the replicas stay",
+        "spec.rollout.autoscaling.provider is 'HPA', but on one machine the replicas stay",
     ),
     "a RuntimeClass, which one machine does not have": (
-        {"verifier.isolation": "runtimeClass:gvisor"},
-        "spec.verifier.isolation is 'runtimeClass:gvisor', but it is for pods alone: rljob run refuses it",
+        {"verifier.isolation": {"type": "RuntimeClass", "runtimeClassName": "gvisor"}},
+        "spec.verifier.isolation.runtimeClassName is 'gvisor', but it is for pods alone: rljob run refuses it",
     ),
     "programs that nothing confines": (
-        {"verifier.rewards.0.type": "code", "verifier.isolation": "none", "verifier.allowUnsafe": True},
-        "spec.verifier.isolation is 'none', but reward",
+        {"verifier.rewards.0.type": "code", "verifier.isolation": {"type": "None"}, "verifier.allowUnsafe": True},
+        "spec.verifier.isolation.type is 'None', but reward",
     ),
     "groups that may be larger than a message": (
         {

@@ -39,7 +39,7 @@ def test_verifiers_are_told_which_suite_a_reward_grades(make_job: MakeJob) -> No
 
 
 def test_time_for_verdicts_covers_the_slowest_reward_of_a_suite(make_job: MakeJob) -> None:
-    own = {**PLAIN, "rewards": [{"name": "slow", "type": "areal-math", "mode": "compat"}]}
+    own = {**PLAIN, "rewards": [{"name": "slow", "type": "areal-math", "mode": "Compat"}]}
     quick, slow = (
         resolved_job(make_job({"verifier.rewards": [{"name": "a", "type": "boxed"}], "evaluation.suites": [suite]}))
         for suite in (PLAIN, own)
@@ -49,7 +49,7 @@ def test_time_for_verdicts_covers_the_slowest_reward_of_a_suite(make_job: MakeJo
 
 @pytest.mark.covers("workflows 11")
 def test_an_r1_suite_stops_at_its_closing_tag_and_the_others_stop_as_training_does(make_job: MakeJob) -> None:
-    changes = {"data.template": "no", "rollout.sampling.stop": ["\n"], "evaluation.suites": [PLAIN, OWN]}
+    changes = {"data.template": "raw", "rollout.sampling.stop": ["\n"], "evaluation.suites": [PLAIN, OWN]}
     coordinator = resolved_job(make_job(changes)).coordinator
     plain, own = coordinator.sampling_of("plain"), coordinator.sampling_of("own")
     assert (plain.stop, plain.include_stop, plain.greedy) == (("\n",), False, True)
@@ -72,8 +72,8 @@ def test_a_file_may_be_named_by_a_suites_template_or_reward_alone(make_job: Make
     ("changes", "begin"),
     [
         (
-            {"evaluation.suites": [{**PLAIN, "rewards": [{"name": "a", "type": "exact", "mode": "compat"}]}]},
-            "spec.evaluation.suites[0].rewards[0].mode is 'compat'",
+            {"evaluation.suites": [{**PLAIN, "rewards": [{"name": "a", "type": "exact", "mode": "Compat"}]}]},
+            "spec.evaluation.suites[0].rewards[0].mode is 'Compat'",
         ),
         (
             {"evaluation.suites": [{**PLAIN, "rewards": [{"name": "a", "type": "boxed", "config": {"x": 1}}]}]},

@@ -177,7 +177,7 @@ def _unclear(text: str) -> errors.ManifestError:
     )
 
 
-_SAMPLED = "spec.observability.trajectoryDump sampled writes four groups of each version and rollout, all writes all"
+_SAMPLED = "spec.observability.trajectoryDump Sampled writes four groups of each version and rollout, All writes all"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,5 +265,5 @@ def _no_dumps(directory: layout.RunDir, kind: str) -> str:
         return f"{directory.path} holds no trajectories of {what}, only others: {remedy} to see them"
     return (
         f"{directory.path} holds no dumps of trajectories: none was written yet, or "
-        f"spec.observability.trajectoryDump is none and should be sampled or all"
+        f"spec.observability.trajectoryDump is None and should be Sampled or All"
     )

@@ -47,7 +47,7 @@ def recognise(columns: Mapping[str, object], config: DataSourceSpec) -> str:
     """Return the family of a record: the configured one, or by its columns; `named` is what the manifest's names
     say.
     """
-    if config.format != "auto":
+    if config.format is not None:
         return config.format
     # Whatever else it has: AReaL's records of code have solutions too, an empty list.
     if "query_id" in columns and record_task.INPUT_OUTPUT in columns:

@@ -101,7 +101,7 @@ def inspect_source(config: DataSourceSpec) -> tuple[LoadedSource, list[Problem]]
             Problem(where=where, line=error.line, text=str(error))
         ]
     valid, problems = _validate(config, where, raw)
-    if config.on_invalid_record == "drop":
+    if config.on_invalid_record == "Drop":
         for problem in problems[:_NUM_LOGGED]:
             logger.warning("dropped a record: %s", problem)
         dropped: Mapping[str, int] = collections.Counter(problem.text for problem in problems)

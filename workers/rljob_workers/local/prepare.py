@@ -11,7 +11,6 @@ from pydantic import JsonValue
 
 from rljob_api import enums, errors, process_config, resolve
 from rljob_api.manifest.job import RLJob
-from rljob_api.manifest.verifier import runtime_class
 from rljob_api.resolve import ResolvedJob
 from rljob_api.validation import load, runtimes
 from rljob_api.validation.load import load_manifest
@@ -125,10 +124,10 @@ def cache_dir() -> pathlib.Path:
 def admit_here(manifest: Manifest) -> None:
     """Raise ManifestError for a job that asks for what one machine does not have."""
     isolation = manifest.job.spec.verifier.isolation
-    if runtime_class(isolation):
+    if isolation.runtime_class:
         raise errors.ManifestError(
-            f"spec.verifier.isolation is {isolation!r}, but there are no pods on one machine: set sandbox, which"
-            " confines programs of the policy here, or run the job in a cluster"
+            f"spec.verifier.isolation.type is {isolation.type!r}, but there are no pods on one machine: use Sandbox,"
+            " which confines programs of the policy here, or run the job in a cluster"
         )
 
 

@@ -202,7 +202,7 @@ def _worker(
         stager=stager,
         options=weights.UpdateOptions(
             in_flight=config.spec.async_.in_flight_weight_updates,
-            recompute=config.spec.weight_sync.kv_cache == "recompute",
+            recompute=config.spec.weight_sync.kv_cache == "Recompute",
             pause_deadline_s=deadlines.pause_deadline_s(stager.layout.image_bytes),
             restart_deadline_s=deadlines.restart_deadline_s(stager.layout.image_bytes),
         ),

@@ -68,7 +68,7 @@ def _of_source(
                 f" maxTokens {max_tokens} is more than spec.rollout.engine.maxModelLen {max_model_len};"
                 " shorten it, lower maxTokens or raise maxModelLen"
             )
-    drops = source.on_invalid_record == "drop"
+    drops = source.on_invalid_record == "Drop"
     unusable = (
         left_out.judged(source, loaded, wrong, drops=drops),
         left_out.judged(source, loaded, too_long, drops=True),

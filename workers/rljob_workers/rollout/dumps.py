@@ -146,9 +146,9 @@ SAMPLED_GROUPS = 4
 def options_of(observability: ObservabilitySpec, folder: str) -> Options:
     return Options(
         folder=folder,
-        groups_per_version=SAMPLED_GROUPS if observability.trajectory_dump == "sampled" else 0,
-        text="text" in observability.trajectory_dump_also,
-        monitor="legacyMonitor" in observability.trajectory_dump_also,
+        groups_per_version=SAMPLED_GROUPS if observability.trajectory_dump == "Sampled" else 0,
+        text="Text" in observability.trajectory_dump_also,
+        monitor="LegacyMonitor" in observability.trajectory_dump_also,
     )
 
 

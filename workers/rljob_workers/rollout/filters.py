@@ -51,7 +51,7 @@ def failure_reason(error: errors.RLJobError, source: DataSourceSpec | None) -> s
     name. What a reward function answers with is not a fault of the record.
     """
     invalid = isinstance(error, errors.DataError | errors.RecordError)
-    drops = source is not None and source.on_invalid_record == "drop"
+    drops = source is not None and source.on_invalid_record == "Drop"
     return enums.DropReason.INVALID_RECORD if invalid and drops else error.name
 
 

@@ -27,7 +27,7 @@ _R1 = (
     "\nUser: Q\nAssistant: <think>"
 )
 _MARK = "Q"
-_TEXTS = {"qwen_math": _QWEN_MATH, "r1": _R1, "no": _MARK}
+_TEXTS = {"qwen_math": _QWEN_MATH, "r1": _R1, "raw": _MARK}
 TEMPLATES = (CHAT, *sorted(_TEXTS))
 
 
@@ -83,15 +83,15 @@ def render(template: str, question: str) -> str:
 def with_stop_rules(template: str, sampling: types.Sampling, *, eos_ids: tuple[int, ...]) -> types.Sampling:
     """Return `sampling` with the template's stops; the engine's own EOS ends generation in any case.
 
-    qwen_math: none. r1: `</answer>`, kept in the output. no: the configured ones, nothing added. Otherwise the
-    configured ones, EOS and pad. Deviation from the source: it also clears the configured stops of `no`, but
+    qwen_math: none. r1: `</answer>`, kept in the output. raw: the configured ones, nothing added. Otherwise the
+    configured ones, EOS and pad. Deviation from the source: it also clears the configured stops of `no`, our `raw`, but
     anyone who writes a stop alongside a bare question, as few-shot prompts need it, means it; the default is none.
     """
     if template == "qwen_math":
         return dataclasses.replace(sampling, stop=(), stop_token_ids=(), include_stop=False)
     if template == "r1":
         return dataclasses.replace(sampling, stop=("</answer>",), stop_token_ids=(), include_stop=True)
-    if template == "no" or sampling.ignore_eos:
+    if template == "raw" or sampling.ignore_eos:
         return sampling
     return dataclasses.replace(sampling, stop_token_ids=tuple(dict.fromkeys((*sampling.stop_token_ids, *eos_ids))))
 

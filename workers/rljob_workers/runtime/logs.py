@@ -98,7 +98,7 @@ def is_wanted(record: logging.LogRecord) -> bool:
 def configure(*, level: str, identity: dict[str, object], secrets: Sequence[str] = (), texts: bool = False) -> None:
     """Send all logging of this process to stdout in the one format; loggers of libraries included.
 
-    `secrets` are masked. `texts`: at level debug, lines of level `redaction.TEXT` too.
+    `secrets` are masked. `texts`: at level Debug, lines of level `redaction.TEXT` too.
     """
     handler = logging.StreamHandler(sys.stdout)
     terminal = sys.stdout.isatty()
@@ -108,7 +108,7 @@ def configure(*, level: str, identity: dict[str, object], secrets: Sequence[str]
     logging.addLevelName(redaction.TEXT, "TEXT")
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(redaction.TEXT if texts and level == "debug" else level.upper())
+    root.setLevel(redaction.TEXT if texts and level == "Debug" else level.upper())
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.captureWarnings(capture=True)

@@ -256,7 +256,7 @@ class Learner:
         # Where log-probabilities of the policy that the step starts from were not computed, only the first update's can
         # be compared with the engine: later forwards are of a policy that has moved.
         moved = update > 0 and (
-            not policy_losses.find(chosen).uses_proximal or chosen.proximal in ("loglinear", "behavior")
+            not policy_losses.find(chosen).uses_proximal or chosen.proximal in ("LogLinear", "Behavior")
         )
         measured.tally.add(outputs.tally, batch_facts=first_epoch, mismatch=first_epoch and not moved)
 
@@ -325,11 +325,11 @@ class Learner:
 
     def _terms(self) -> list[Stat]:
         config = self._algorithm.loss
-        in_loss = self._reference is not None and config.kl_placement == "loss"
+        in_loss = self._reference is not None and config.kl_placement == "Loss"
         return [Stat.KL_LOSS] * in_loss + [Stat.ENTROPY_LOSS] * bool(config.entropy_coef)
 
     def _denominator(self, minibatch: types.Minibatch) -> float:
         config = self._algorithm.loss
-        if config.aggregation == "tokenMean":
+        if config.aggregation == "TokenMean":
             return float(minibatch.num_tokens)
-        return minibatch.num_rows * (config.constant_denominator if config.aggregation == "constant" else 1.0)
+        return minibatch.num_rows * (config.constant_denominator if config.aggregation == "Constant" else 1.0)

@@ -106,10 +106,10 @@ def needs_proximal(algorithm: AlgorithmSpec) -> bool:
     """
     loss = algorithm.loss
     compared = policy_losses.find(loss).uses_proximal
-    moving = compared and loss.proximal == "recompute" and algorithm.updates_per_step > 1
+    moving = compared and loss.proximal == "Recompute" and algorithm.updates_per_step > 1
     normalized = loss.normalizes_weights
     early = normalized or loss.m2_threshold is not None or loss.kl_in_reward
-    return moving or (early and loss.proximal in ("recompute", "reuse"))
+    return moving or (early and loss.proximal in ("Recompute", "Reuse"))
 
 
 def _active(work: Sequence[Sequence[Work]]) -> list[Work]:
@@ -121,7 +121,7 @@ def _first_epoch(work: Sequence[Sequence[Work]], algorithm: AlgorithmSpec) -> li
 
 
 def _proximal_or_behavior(item: Work) -> torch.Tensor:
-    # Without a computed proximal policy the loss takes the engine's policy as such (proximal: behavior).
+    # Without a computed proximal policy the loss takes the engine's policy as such (proximal: Behavior).
     return item.tensors.behavior if item.proximal is None else item.proximal
 
 

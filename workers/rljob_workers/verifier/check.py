@@ -46,7 +46,7 @@ def _of_source(
     # Defects of a record that do not depend on the grader are reported by the coordinator's own check.
     loaded, _ = records.inspect_source(graded.source)
     wrong = list(_wrong(loaded.records, graded.suite, rewards, graders))
-    judged = left_out.judged(graded.source, loaded, wrong, drops=graded.source.on_invalid_record == "drop")
+    judged = left_out.judged(graded.source, loaded, wrong, drops=graded.source.on_invalid_record == "Drop")
     if judged.problems:
         return judged
     refused = {index for index, _ in wrong}

@@ -178,7 +178,11 @@ class Grading:
 
     def _count(self, reward: process_config.GraderConfig, grade: base.Grade) -> None:
         self._metrics.counter("rljob_verify_total").inc(
-            reward=reward.name, type=reward.type, mode=reward.mode, outcome=str(grade.outcome), reason=str(grade.reason)
+            reward=reward.name,
+            type=reward.type,
+            mode=reward.mode.lower(),
+            outcome=str(grade.outcome),
+            reason=str(grade.reason),
         )
         self._metrics.histogram("rljob_verify_seconds").observe(grade.wall_s, reward=reward.name)
         self._metrics.histogram("rljob_verify_cpu_seconds").observe(grade.cpu_s, reward=reward.name)

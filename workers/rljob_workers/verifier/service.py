@@ -12,7 +12,7 @@ import grpc.aio
 
 from rljob_api import enums, errors, process_config
 from rljob_api.manifest.base import num_bytes
-from rljob_api.manifest.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS, runtime_class
+from rljob_api.manifest.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS
 from rljob_api.wire.v1 import verify_pb2_grpc
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import clock, health
@@ -34,8 +34,8 @@ def make_graders(config: process_config.VerifierConfig, extra: Sequence[str] = (
     """Raises ManifestError or SandboxError for what a config may not ask for."""
     if not config.rewards:
         raise errors.ManifestError("spec.verifier.rewards is empty, but a verifier needs at least one reward")
-    if config.execution.isolation == "none" and not config.execution.allow_unsafe:
-        raise errors.SandboxError("spec.verifier.isolation is none, which needs spec.verifier.allowUnsafe: true")
+    if config.execution.isolation.type == "None" and not config.execution.allow_unsafe:
+        raise errors.SandboxError("spec.verifier.isolation.type is None, which needs spec.verifier.allowUnsafe: true")
     return registry.build(config.rewards, {**registry.BUILT_IN, **registry.imported(extra)})
 
 
@@ -71,7 +71,7 @@ def make_pool(
     """Return the pool of a config. `extra`: further grader types for its workers, as `name=module:attribute`."""
     hello = worker.Hello(
         rewards=config.rewards,
-        memory_bytes=num_bytes(config.execution.memory_bytes),
+        memory_bytes=num_bytes(config.execution.memory),
         isolation=config.execution.isolation,
     )
     launch = functools.partial(
@@ -132,7 +132,7 @@ class Service:
 
     async def start(self) -> None:
         """Start workers, then serve. Raises SandboxError or UnavailableError; `close` is safe after that."""
-        if runtime_class(self._config.execution.isolation):
+        if self._config.execution.isolation.runtime_class:
             # Where there is no Landlock a program can open /proc, and this process holds answers and a key.
             confine.hide()
         scratch = _scratch_of(self._config)
@@ -149,7 +149,7 @@ class Service:
         address = f"{self._config.bind_host}:{self._config.port}"
         self.port = channel.bind(self._server, address, self._config.tls)
         await self._server.start()
-        if self._programs and self._config.execution.isolation == "none":
+        if self._programs and self._config.execution.isolation.type == "None":
             logger.warning(
                 "rewards %s run what the policy wrote; only its time, memory, processes and output are limited",
                 ", ".join(self._programs),

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import BinaryIO
 
 from rljob_api import enums, errors, process_config
-from rljob_api.manifest.verifier import FORKED_REWARDS, PROGRAM_REWARDS, runtime_class
+from rljob_api.manifest.verifier import FORKED_REWARDS, PROGRAM_REWARDS, IsolationSpec
 from rljob_workers.verifier import canaries, frames, replies
 from rljob_workers.verifier.graders import base, registry
 from rljob_workers.verifier.graders.code import code_grader
@@ -102,7 +102,7 @@ class Hello:
 
     rewards: tuple[process_config.GraderConfig, ...]
     memory_bytes: int
-    isolation: str = "sandbox"
+    isolation: IsolationSpec = dataclasses.field(default_factory=IsolationSpec)
     scratch: str = ""
 
     @classmethod
@@ -110,17 +110,21 @@ class Hello:
         rewards, memory_bytes = payload["rewards"], payload["memory_bytes"]
         isolation, scratch = payload["isolation"], payload["scratch"]
         assert isinstance(rewards, list)
-        assert isinstance(isolation, str)
         assert isinstance(scratch, str)
         assert isinstance(memory_bytes, int)
         configs = tuple(process_config.GraderConfig.model_validate_json(json.dumps(reward)) for reward in rewards)
-        return cls(rewards=configs, memory_bytes=memory_bytes, isolation=isolation, scratch=scratch)
+        return cls(
+            rewards=configs,
+            memory_bytes=memory_bytes,
+            isolation=IsolationSpec.model_validate(isolation),
+            scratch=scratch,
+        )
 
     def payload(self) -> dict[str, object]:
         return {
             "rewards": [reward.model_dump(mode="json") for reward in self.rewards],
             "memory_bytes": self.memory_bytes,
-            "isolation": self.isolation,
+            "isolation": self.isolation.model_dump(mode="json", exclude_none=True),
             "scratch": self.scratch,
         }
 
@@ -176,9 +180,9 @@ def _ready_graders(hello: Hello, extra: Sequence[str], run: Runner) -> tuple[bas
 
 def _confinement(hello: Hello) -> profile.Confinement | None:
     """Return how programs of the policy are confined, None if there are none, or nothing is to confine them."""
-    if hello.isolation == "none" or not any(reward.type in PROGRAM_REWARDS for reward in hello.rewards):
+    if hello.isolation.type == "None" or not any(reward.type in PROGRAM_REWARDS for reward in hello.rewards):
         return None
-    return profile.of_this_machine(runtime_class=runtime_class(hello.isolation))
+    return profile.of_this_machine(runtime_class=hello.isolation.runtime_class)
 
 
 def _serve(

@@ -84,7 +84,7 @@ async def test_certificates_are_renewed_though_nothing_can_be_listed(monkeypatch
     scene = Scene()
     scene.client.fail = {f"list {kind.kind}": 403 for kind in (kinds.RLJOB, kinds.POD, *kinds.CHILDREN)}
     job = RLJob.model_validate_json(
-        json.dumps(scene.client.hold(cast(dict[str, Any], manifests.job("run", {"security.tls": "operator"}))))
+        json.dumps(scene.client.hold(cast(dict[str, Any], manifests.job("run", {"security.tls": "Operator"}))))
     )
     await scene.operator._certifier.ensure(job)
     now = time.time()

@@ -45,7 +45,7 @@ def _kinds(made: list[Any]) -> set[str]:
 
 def test_an_autoscaler_is_wanted_where_its_api_is_served() -> None:
     assert "HorizontalPodAutoscaler" in _kinds(_wanted(_seen(), METRICS))
-    assert "ScaledObject" in _kinds(_wanted(_seen(**{"rollout.autoscaling.provider": "keda"}), KEDA))
+    assert "ScaledObject" in _kinds(_wanted(_seen(**{"rollout.autoscaling.provider": "KEDA"}), KEDA))
     assert not {"HorizontalPodAutoscaler", "ScaledObject"} & _kinds(_wanted(_seen(), KEDA))
 
 

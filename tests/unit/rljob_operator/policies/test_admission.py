@@ -22,25 +22,19 @@ def _spec(changes: dict[str, object]) -> JobSpec:
 @pytest.mark.parametrize(
     ("changes", "settings", "said"),
     [
-        ({"security.tls": "off"}, {"requireTLS": True}, 'spec.security.tls = "off" is not allowed'),
-        ({"security.tls": "off"}, {"tlsModes": ["operator"]}, 'spec.security.tls = "off" is not allowed'),
-        ({}, {"tlsModes": ["off"]}, 'spec.security.tls = "operator" is not allowed'),
-        (
-            {"security": {"tls": "certManager", "certManagerIssuer": "Issuer/ca"}},
-            {},
-            'not supported yet: spec.security.tls = "certManager"',
-        ),
+        ({"security.tls": "Disabled"}, {"requireTLS": True}, 'spec.security.tls = "Disabled" is not allowed'),
+        ({"security.tls": "Disabled"}, {"tlsModes": ["Operator"]}, 'spec.security.tls = "Disabled" is not allowed'),
+        ({}, {"tlsModes": ["Disabled"]}, 'spec.security.tls = "Operator" is not allowed'),
         ({"security.networkPolicy": False}, {"requireNetworkPolicy": True}, "spec.security.networkPolicy = false"),
         (
-            {"verifier.isolation": "runtimeClass:kata"},
+            {"verifier.isolation": {"type": "RuntimeClass", "runtimeClassName": "kata"}},
             {"runtimeClasses": ["gvisor", "runsc"]},
-            "spec.verifier.isolation = 'runtimeClass:kata' is not allowed in this cluster"
-            " (allowed: runtimeClass:gvisor, runtimeClass:runsc)",
+            "spec.verifier.isolation.runtimeClassName = 'kata' is not allowed in this cluster (allowed: gvisor, runsc)",
         ),
         (
-            {"verifier.isolation": "runtimeClass:kata"},
+            {"verifier.isolation": {"type": "RuntimeClass", "runtimeClassName": "kata"}},
             {},
-            "spec.verifier.isolation = 'runtimeClass:kata' is not allowed in this cluster (allowed: none)",
+            "spec.verifier.isolation.runtimeClassName = 'kata' is not allowed in this cluster (allowed: none)",
         ),
         (
             {"trainer.pod.resources.limits": {"nvidia.com/gpu": "1"}},
@@ -79,10 +73,13 @@ def test_what_an_installation_does_not_admit_is_said_with_the_remedy(
     ("changes", "settings"),
     [
         ({}, {}),
-        ({"security.tls": "off"}, {}),
-        ({}, {"requireTLS": True, "tlsModes": ["operator"], "requireNetworkPolicy": True}),
+        ({"security.tls": "Disabled"}, {}),
+        ({}, {"requireTLS": True, "tlsModes": ["Operator"], "requireNetworkPolicy": True}),
         ({"security.networkPolicy": False}, {}),
-        ({"verifier.isolation": "runtimeClass:gvisor"}, {"runtimeClasses": ["kata", "gvisor"]}),
+        (
+            {"verifier.isolation": {"type": "RuntimeClass", "runtimeClassName": "gvisor"}},
+            {"runtimeClasses": ["kata", "gvisor"]},
+        ),
         ({}, {"device": "cuda"}),
         ({"trainer.pod.resources.limits": {"nvidia.com/gpu": "1"}}, {"device": "cuda"}),
         ({"device": "cpu"}, {}),
@@ -99,5 +96,5 @@ def test_a_job_in_plain_text_says_so() -> None:
         found = conditions.conditions(Observed(job=_job({"security.tls": tls})), conditions.RunOutcome(), now=0.0)
         return next(one.message for one in found if one.type == "Accepted")
 
-    assert accepted("off") == 'connections between roles are not encrypted: spec.security.tls is "off"'
+    assert accepted("off") == 'connections between roles are not encrypted: spec.security.tls is "Disabled"'
     assert accepted("operator") == ""

@@ -130,7 +130,9 @@ def test_stop_goes_on_though_a_deletion_is_refused() -> None:
 
 
 def not_admitted(seen: Observed) -> DesiredObjects:
-    return dataclasses.replace(wanted(seen), problems=('spec.security.tls = "off" is not allowed in this cluster',))
+    return dataclasses.replace(
+        wanted(seen), problems=('spec.security.tls = "Disabled" is not allowed in this cluster',)
+    )
 
 
 def test_run_that_goes_on_gets_its_next_attempt_though_it_would_not_be_admitted_any_more() -> None:
@@ -139,7 +141,7 @@ def test_run_that_goes_on_gets_its_next_attempt_though_it_would_not_be_admitted_
     run.settle()
     status, reason, message = condition(run, Type.CHILDREN_APPLIED)
     assert (status, reason) == ("False", "InvalidSpec")
-    assert 'spec.security.tls = "off"' in message
+    assert 'spec.security.tls = "Disabled"' in message
     assert condition(run, Type.RUNNING)[0] == "True"
     run.cluster.end_trainer(1)
     run.until(lambda: "job-trainer-2" in run.cluster.jobs_made)

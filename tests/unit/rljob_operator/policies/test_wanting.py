@@ -85,7 +85,7 @@ def _under_way(settings: JobSettings = SETTINGS, **spec: object) -> Observed:
 
 def test_spec_that_is_not_admitted_any_more_still_says_what_a_run_under_way_needs() -> None:
     strict = JobSettings(images=IMAGES, require_tls=True, require_network_policy=True)
-    plain = seen({"security": {"tls": "off", "networkPolicy": False}})
+    plain = seen({"security": {"tls": "Disabled", "networkPolicy": False}})
     found = desired_objects(plain, strict)
     assert len(found.problems) == 2
     assert [ref_of(each) for each in found.first] == [ref_of(each) for each in desired_objects(plain, SETTINGS).first]

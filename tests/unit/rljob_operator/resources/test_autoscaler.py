@@ -30,7 +30,7 @@ def _made(example: Example, **scaling: object) -> dict[str, Any]:
 
 
 def test_the_job_itself_is_scaled_and_never_its_deployment(example: Example) -> None:
-    for provider in ("hpa", "keda"):
+    for provider in ("HPA", "KEDA"):
         target = _made(example, provider=provider)["spec"]["scaleTargetRef"]
         assert target == {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "name": "sums"}
 
@@ -46,12 +46,12 @@ def test_an_hpa_reads_the_external_metric_of_its_own_job_against_a_value_of_one(
     }
 
 
-@pytest.mark.parametrize("provider", ["hpa", "keda"])
+@pytest.mark.parametrize("provider", ["HPA", "KEDA"])
 def test_it_grows_by_all_or_two_pods_a_minute_and_shrinks_by_a_quarter_every_two(
     example: Example, provider: str
 ) -> None:
     spec = _made(example, provider=provider, scaleDownStabilizationSeconds=900)["spec"]
-    behavior = spec["behavior"] if provider == "hpa" else spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    behavior = spec["behavior"] if provider == "HPA" else spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
     up, down = behavior["scaleUp"], behavior["scaleDown"]
     assert [(each["type"], each["value"], each["periodSeconds"]) for each in up["policies"]] == [
         ("Percent", 100, 60),
@@ -63,7 +63,7 @@ def test_it_grows_by_all_or_two_pods_a_minute_and_shrinks_by_a_quarter_every_two
 
 
 def test_keda_asks_the_coordinator_so_that_no_prometheus_is_needed(example: Example) -> None:
-    made = _made(example, provider="keda", minReplicas=2)
+    made = _made(example, provider="KEDA", minReplicas=2)
     assert (made["spec"]["minReplicaCount"], made["spec"]["maxReplicaCount"]) == (2, 8)
     (trigger,) = made["spec"]["triggers"]
     assert (trigger["type"], trigger["metricType"]) == ("metrics-api", "Value")
@@ -78,10 +78,10 @@ def test_keda_asks_the_coordinator_so_that_no_prometheus_is_needed(example: Exam
 @pytest.mark.parametrize(
     ("provider", "served", "missing"),
     [
-        ("hpa", {"keda.sh"}, "external.metrics.k8s.io"),
-        ("keda", {"external.metrics.k8s.io"}, "keda.sh"),
-        ("hpa", {"external.metrics.k8s.io"}, None),
-        ("keda", {"keda.sh"}, None),
+        ("HPA", {"keda.sh"}, "external.metrics.k8s.io"),
+        ("KEDA", {"external.metrics.k8s.io"}, "keda.sh"),
+        ("HPA", {"external.metrics.k8s.io"}, None),
+        ("KEDA", {"keda.sh"}, None),
     ],
 )
 def test_without_its_api_there_is_no_object_and_the_api_is_named(

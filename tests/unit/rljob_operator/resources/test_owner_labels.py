@@ -25,7 +25,7 @@ SETTINGS = JobSettings(
 HANDED_ON = {key: value for key, value in OWNERS.items() if key != "free"}
 SERVED = frozenset({"monitoring.coreos.com", "keda.sh"})
 MANY = {
-    "rollout": {"replicas": 2, "autoscaling": {"minReplicas": 1, "maxReplicas": 4, "provider": "keda"}},
+    "rollout": {"replicas": 2, "autoscaling": {"minReplicas": 1, "maxReplicas": 4, "provider": "KEDA"}},
     "storage": {"type": "Persistent", "checkpoints": {"size": "10Gi", "accessMode": "ReadWriteMany"}},
 }
 

@@ -261,7 +261,7 @@ def test_a_rendezvous_does_not_wait_for_readiness_and_rollouts_are_found_when_th
 def test_a_verifiers_requests_equal_its_limits(example: Example) -> None:
     verifier = {
         "rewards": [{"name": "sum", "type": "exact"}],
-        "memoryBytes": "256Mi",
+        "memory": "256Mi",
         "maxConcurrent": 3,
         "pod": {"resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": "2"}}},
     }
@@ -403,7 +403,7 @@ def test_no_claim_is_made_where_the_user_has_one_or_needs_none(example: Example,
         {"maxSteps": 99},
         {"suspend": True},
         {"async": {"maxOffPolicySteps": 3}},
-        {"observability": {"logLevel": "debug"}},
+        {"observability": {"logLevel": "Debug"}},
         {"failurePolicy": {"maxTrainerRestarts": 1}},
         {"verifier": {"rewards": [{"name": "sum", "type": "exact", "config": {"firstLine": True}}], "replicas": 3}},
     ],
@@ -567,7 +567,9 @@ def test_a_verifier_pod_tests_its_isolation_first_with_its_own_posture(example: 
 @pytest.mark.covers("sandbox S-2")
 def test_the_runtime_class_that_isolation_asks_for_is_the_verifiers_alone(example: Example) -> None:
     rewards = [{"name": "sum", "type": "exact"}]
-    given = example.make(verifier={"rewards": rewards, "isolation": "runtimeClass:gvisor"})
+    given = example.make(
+        verifier={"rewards": rewards, "isolation": {"type": "RuntimeClass", "runtimeClassName": "gvisor"}}
+    )
     verifier = _template(given, V)["spec"]
     assert verifier["runtimeClassName"] == "gvisor"
     assert verifier["initContainers"][0]["args"] == [
@@ -582,7 +584,7 @@ def test_the_runtime_class_that_isolation_asks_for_is_the_verifiers_alone(exampl
 
 def test_no_isolation_requires_no_layer_and_an_installation_may_demand_a_closed_network(example: Example) -> None:
     rewards = [{"name": "sum", "type": "exact"}]
-    none = example.make(verifier={"rewards": rewards, "isolation": "none", "allowUnsafe": True})
+    none = example.make(verifier={"rewards": rewards, "isolation": {"type": "None"}, "allowUnsafe": True})
     assert _template(none, V)["spec"]["initContainers"][0]["args"][0] == "--require="
     strict = dataclasses.replace(example.make(), settings=JobSettings(require_network_policy=True))
     assert _template(strict, V)["spec"]["initContainers"][0]["args"][0].endswith(",network")

@@ -22,7 +22,7 @@ MANIFEST: dict[str, object] = {
     "spec": {
         "maxSteps": 4,
         "model": {"name": "builtin:smollm2-135m-instruct"},
-        "data": {"template": "no", "train": [{"name": "t", "path": "t.jsonl", "maxPromptTokens": 32}]},
+        "data": {"template": "raw", "train": [{"name": "t", "path": "t.jsonl", "maxPromptTokens": 32}]},
         "algorithm": {"groupSize": 4, "promptsPerStep": 2},
         "rollout": {"engine": {"maxModelLen": 64, "maxNumSeqs": 4}, "sampling": {"maxTokens": 8}},
         "verifier": {"rewards": [{"name": "sum", "type": "exact"}]},

@@ -42,8 +42,8 @@ def test_override_that_cannot_be_made_is_refused_and_quoted(bad: str) -> None:
 
 
 def test_changed_text_is_read_back_as_the_same_manifest() -> None:
-    text = "apiVersion: v1\nspec: {rate: '1e-5', template: 'no', stop: [\"\\n\"]}\n"
+    text = "apiVersion: v1\nspec: {rate: '1e-5', template: 'raw', stop: [\"\\n\"]}\n"
     assert load.load_document(prepare.apply_overrides(text, ["spec.x=1"])) == {
         "apiVersion": "v1",
-        "spec": {"rate": "1e-5", "template": "no", "stop": ["\n"], "x": 1},
+        "spec": {"rate": "1e-5", "template": "raw", "stop": ["\n"], "x": 1},
     }

@@ -18,13 +18,14 @@ metadata: {name: small}
 spec:
   maxSteps: 1
   model: {name: "builtin:smollm2-135m-instruct"}
-  data: {template: "no", train: [{name: t, path: t.jsonl, maxPromptTokens: 32}]}
+  data: {template: "raw", train: [{name: t, path: t.jsonl, maxPromptTokens: 32}]}
   algorithm: {groupSize: 4, promptsPerStep: 2}
   rollout: {engine: {maxModelLen: 64, maxNumSeqs: 4}, sampling: {maxTokens: 8}}
-  verifier: {isolation: "%s", rewards: [{name: sum, type: exact}]}
+  verifier: {isolation: %s, rewards: [{name: sum, type: exact}]}
   evaluation: {suites: [{name: easy, path: e.jsonl, maxPromptTokens: 32}]}
 """
-REFUSAL = "spec.verifier.isolation is 'runtimeClass:gvisor', but there are no pods on one machine: set sandbox"
+GVISOR = "{type: RuntimeClass, runtimeClassName: gvisor}"
+REFUSAL = "spec.verifier.isolation.type is 'RuntimeClass', but there are no pods on one machine: use Sandbox"
 
 
 def manifest(folder: pathlib.Path, isolation: str) -> prepare.Manifest:
@@ -35,7 +36,7 @@ def manifest(folder: pathlib.Path, isolation: str) -> prepare.Manifest:
 
 @pytest.mark.covers("sandbox S-2")
 def test_a_run_and_an_evaluation_of_a_runtime_class_are_refused_and_nothing_is_written(tmp_path: pathlib.Path) -> None:
-    given, directory = manifest(tmp_path, "runtimeClass:gvisor"), tmp_path / "run"
+    given, directory = manifest(tmp_path, GVISOR), tmp_path / "run"
     with pytest.raises(errors.ManifestError, match=REFUSAL):
         session.run_job(given, path=directory, skip_check=True, stream=io.StringIO())
     with pytest.raises(errors.ManifestError, match=REFUSAL):
@@ -44,11 +45,11 @@ def test_a_run_and_an_evaluation_of_a_runtime_class_are_refused_and_nothing_is_w
 
 
 def test_a_manifest_of_a_runtime_class_can_be_looked_at_here(tmp_path: pathlib.Path) -> None:
-    resolved = prepare.resolve_here(manifest(tmp_path, "runtimeClass:gvisor"), run_dir=tmp_path, uid="u")
-    assert resolved.verifiers[0].execution.isolation == "runtimeClass:gvisor"
+    resolved = prepare.resolve_here(manifest(tmp_path, GVISOR), run_dir=tmp_path, uid="u")
+    assert resolved.verifiers[0].execution.isolation.runtime_class == "gvisor"
 
 
-@pytest.mark.parametrize("isolation", ["sandbox", "none"])
+@pytest.mark.parametrize("isolation", ["{type: Sandbox}", "{type: None}"])
 def test_other_isolations_are_admitted(isolation: str, tmp_path: pathlib.Path) -> None:
     prepare.admit_here(manifest(tmp_path, isolation))
 
@@ -61,7 +62,7 @@ def runtime_file(folder: pathlib.Path, **parts: dict[str, object]) -> pathlib.Pa
 
 def job_file(folder: pathlib.Path, *more: str) -> pathlib.Path:
     path = folder / "job.yaml"
-    path.write_text("\n".join([MANIFEST.rstrip() % "sandbox", *(f"  {line}" for line in more)]))
+    path.write_text("\n".join([MANIFEST.rstrip() % "{type: Sandbox}", *(f"  {line}" for line in more)]))
     return path
 
 

@@ -45,7 +45,7 @@ def coordinator_config(
 
 
 def config_of(kind: type[process_config.ProcessConfig], folder: pathlib.Path, changes: Mapping[str, object]) -> str:
-    small = {"data.template": "no", "rollout.engine.maxModelLen": 32, "model.dtype": "bfloat16"}
+    small = {"data.template": "raw", "rollout.engine.maxModelLen": 32, "model.dtype": "bfloat16"}
     return sections.make_config(kind, folder, {**small, **changes}).model_dump_json()
 
 
@@ -101,7 +101,7 @@ def test_a_missing_model_is_one_sentence(tmp_path: pathlib.Path, capsys: pytest.
 
 @pytest.mark.covers("workflows 3")
 def test_tokenizer_round_trips_ids_and_skips_special_tokens_in_text(model: pathlib.Path) -> None:
-    tokens = tokenizer.PromptTokenizer(model, template="no")
+    tokens = tokenizer.PromptTokenizer(model, template="raw")
 
     record = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "<|im_start|> a  b ."})
     ids = tokens.prompt_ids(record)
@@ -147,7 +147,7 @@ def test_ids_of_the_record_are_used_as_they_are(model: pathlib.Path) -> None:
 
 def test_a_record_without_any_prompt_names_record_and_keys(model: pathlib.Path) -> None:
 
-    tokens = tokenizer.PromptTokenizer(model, template="no")
+    tokens = tokenizer.PromptTokenizer(model, template="raw")
     with pytest.raises(errors.DataError, match="record p of s has no 'prompt', 'messages' or 'input_ids'"):
         tokens.prompt_ids(types.PromptRecord(prompt_id="p", source="s", columns={}))
 
@@ -161,7 +161,7 @@ def test_a_record_that_the_models_chat_template_refuses_names_record_and_reason(
 
 
 def test_a_suite_has_prompts_of_its_own_template_and_the_model_is_loaded_once(model: pathlib.Path) -> None:
-    training = tokenizer.PromptTokenizer(model, template="no")
+    training = tokenizer.PromptTokenizer(model, template="raw")
     suite = training.with_template("chat", code="", field="spec.evaluation.suites: template of 's'")
     record = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "hi"})
     assert suite.decode_exact(suite.prompt_ids(record)) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"

@@ -102,4 +102,4 @@ def test_a_tokenizer_without_chat_template_is_refused(tmp_path: pathlib.Path) ->
     del config["chat_template"]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     with pytest.raises(errors.ManifestError, match="no chat template"):
-        tokenizer.PromptTokenizer(tmp_path, template="no").feedback_ids("again")
+        tokenizer.PromptTokenizer(tmp_path, template="raw").feedback_ids("again")

@@ -15,7 +15,7 @@ QUESTION = "What is 6 times 7?"
     [
         ("qwen_math", 168, "aacbea9498bdce2ec530bd23c0f595aa430e2b402b77dec20f1e939364edd2ec"),
         ("r1", 457, "c68c1a4570c01733c96718b81472bd250a96272ea8eef56bb841989b91f626cd"),
-        ("no", 18, "388ba6637d7cc48d0b13a6fc92f5e4b38e183ef36f9290313c4245354fb2d7e6"),
+        ("raw", 18, "388ba6637d7cc48d0b13a6fc92f5e4b38e183ef36f9290313c4245354fb2d7e6"),
     ],
 )
 def test_rendered_prompt_has_the_published_length_and_digest(template: str, characters: int, digest: str) -> None:
@@ -26,12 +26,12 @@ def test_rendered_prompt_has_the_published_length_and_digest(template: str, char
 @pytest.mark.covers("workflows 8.1")
 def test_a_question_with_capital_q_braces_and_blanks_is_inserted_unchanged() -> None:
     question = "  Q {x} Q \n"
-    assert prompts.render("no", question) == question
+    assert prompts.render("raw", question) == question
     assert f"\nUser: {question}\nAssistant: <think>" in prompts.render("r1", question)
 
 
 def test_an_unknown_template_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(errors.ManifestError, match="spec.data.template is 'alpaca'.*chat, no, qwen_math, r1"):
+    with pytest.raises(errors.ManifestError, match="spec.data.template is 'alpaca'.*chat, qwen_math, r1, raw"):
         prompts.check("alpaca")
 
 
@@ -44,7 +44,7 @@ CONFIGURED = types.Sampling(stop=("\n",), stop_token_ids=(9,), include_stop=Fals
     [
         ("qwen_math", (), (), False),
         ("r1", ("</answer>",), (), True),
-        ("no", ("\n",), (9,), False),
+        ("raw", ("\n",), (9,), False),
         ("chat", ("\n",), (9, 2, 0), False),
     ],
 )

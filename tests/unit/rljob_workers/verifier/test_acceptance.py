@@ -66,4 +66,4 @@ def item(case: grader_rows.Case, name: str) -> types.VerifyItem:
 
 def test_every_grader_of_the_reference_has_examples_in_both_modes() -> None:
     seen = {(case.reward.type, case.reward.mode) for case in CASES}
-    assert seen == set(itertools.product((*FAMILIES, "clevr_count_70k", "gsm8k"), ("compat", "strict")))
+    assert seen == set(itertools.product((*FAMILIES, "clevr_count_70k", "gsm8k"), ("Compat", "Strict")))

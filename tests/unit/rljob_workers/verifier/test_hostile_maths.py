@@ -114,7 +114,7 @@ async def test_expression_that_passes_the_screen_and_is_hard_uses_up_its_own_lim
 ) -> None:
     hard = r"\frac{(x+y+z)^{90}-(x+y)^{90}}{z+%d}"
     # `math` decides it by residues at once; mode compat simplifies as the original does.
-    reward = process_config.GraderConfig(name="r", type="areal-math", mode="compat")
+    reward = process_config.GraderConfig(name="r", type="areal-math", mode="Compat")
     config = make_config(reward, cpu_limit_s=0.5, wall_limit_s=60.0, num_slots=1)
     async with running(config) as verifier:
         item = types.VerifyItem(

@@ -203,7 +203,7 @@ def test_program_ends_in_order_on_sigterm(make_config: MakeConfig, tmp_path: pat
             enums.ExitCode.CONFIGURATION,
             "unknown type 'maths'; expected one of ",
         ),
-        ({"execution": {"isolation": "none"}}, enums.ExitCode.ISOLATION_REFUSED, "allowUnsafe"),
+        ({"execution": {"isolation": {"type": "None"}}}, enums.ExitCode.ISOLATION_REFUSED, "allowUnsafe"),
     ],
 )
 def test_program_refuses_what_it_cannot_serve(

@@ -22,16 +22,16 @@ def normalize(config: NormalizeSpec, rewards: Sequence[float], sizes: Sequence[i
         raise ValueError(f"group sizes {list(sizes)} do not partition {len(rewards)} rows")
     mean_levels = _levels(config.mean, sizes, len(rewards))
     means = _means(config, rewards, mean_levels)
-    centers = means if config.std_center == "subtracted" else [0.0] * len(rewards)
+    centers = means if config.std_center == "Subtracted" else [0.0] * len(rewards)
     scales = _scales(config, rewards, centers, _levels(config.std, sizes, len(rewards)))
     flat = _flat_rows(rewards, mean_levels)
     return [0.0 if row in flat else (reward - means[row]) / scales[row] for row, reward in enumerate(rewards)]
 
 
 def _levels(level: str, sizes: Sequence[int], num_rows: int) -> list[range]:
-    if level == "none":
+    if level == "None":
         return []
-    if level == "batch":
+    if level == "Batch":
         return [range(num_rows)] if num_rows else []
     return [range(end - size, end) for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)]
 
@@ -59,7 +59,7 @@ def _scales(
     scales = [1.0] * len(rewards)
     for rows in levels:
         own = math.fsum(rewards[row] for row in rows) / len(rows)
-        squares = math.fsum((rewards[row] - (own if config.std_center == "own" else centers[row])) ** 2 for row in rows)
+        squares = math.fsum((rewards[row] - (own if config.std_center == "Own" else centers[row])) ** 2 for row in rows)
         degrees = len(rows) - int(config.unbiased)
         sigma = math.sqrt(squares / degrees) if degrees else 1.0
         for row in rows:

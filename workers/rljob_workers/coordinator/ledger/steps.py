@@ -144,7 +144,7 @@ def _outstanding(ledger: Ledger) -> tuple[int, int]:
 
 
 def _may_close(ledger: Ledger, step: int, chosen: Sequence[str], *, ahead: bool) -> bool:
-    if not ahead and ledger.spec.async_.on_stale != "wait":
+    if not ahead and ledger.spec.async_.on_stale != "Wait":
         return True
     rows = ledger.db.all(
         "SELECT group_id, min_step AS oldest FROM groups WHERE kind = 'train' AND state = 'submitted'"
@@ -152,7 +152,7 @@ def _may_close(ledger: Ledger, step: int, chosen: Sequence[str], *, ahead: bool)
         " WHERE kind = 'train' AND state = 'leased'"
     )
     left_out = [row["oldest"] for row in rows if row["group_id"] not in set(chosen)]
-    if ledger.spec.async_.on_stale == "wait":
+    if ledger.spec.async_.on_stale == "Wait":
         return staleness.may_close_waiting(ledger.spec, batch_index=step - 1, left_out=left_out)
     return staleness.may_close_ahead(ledger.spec, batch_index=step - 1, left_out=left_out)
 

@@ -159,4 +159,4 @@ def _record(ledger: Ledger, group: types.PromptGroup, judgement: submission.Deci
 
 def _why(row: Row, detail: str) -> str:
     where = f"record {row['prompt_index']} of source {row['source']!r} cannot be used"
-    return f"{where}: {detail}; fix it, or set onInvalidRecord: drop for the source"
+    return f"{where}: {detail}; fix it, or set onInvalidRecord: Drop for the source"

@@ -169,7 +169,7 @@ def estimate(
     if values is not None and gae.bootstrap_truncated:
         ends = torch.where(tensors.row_truncated, values.ends.double(), ends)
     lost = torch.zeros_like(rewards) if penalty is None else penalty.double()
-    if gae.unit == "turn":
+    if gae.unit == "Turn":
         decay = row_decay(gae.decay, num_turns(tensors.turns, rows))
         estimated = over_turns(rewards, states, tensors.turns, rows, gamma=gae.gamma, decay=decay, bootstrap=ends)
         return dataclasses.replace(estimated, advantages=estimated.advantages - lost)
@@ -236,12 +236,12 @@ def normalize(
     values = torch.cat([empty, *(part.values.double() for part in parts[:counted])])
     groups = torch.cat([empty.long(), *(part.groups for part in parts[:counted])])
     (last,) = largest([float(groups.max()) if len(groups) else -1.0])
-    cells = {"none": 1, "batch": 1, "group": int(last) + 1}
+    cells = {"None": 1, "Batch": 1, "Group": int(last) + 1}
     mean = _Mean.of(values, _cells(groups, config.mean), cells[config.mean], total=total, largest=largest)
     sigma = values.new_ones(cells[config.std])
-    if config.std != "none":
+    if config.std != "None":
         places = _cells(groups, config.std)
-        if config.std_center == "own":
+        if config.std_center == "Own":
             own = _Mean.of(values, places, cells[config.std], total=total, largest=largest)
             centers = own.values[places]
         else:
@@ -257,7 +257,7 @@ def normalize(
 def _normalized(part: Part, mean: "_Mean", sigma: torch.Tensor, config: NormalizeSpec) -> torch.Tensor:
     values, places = part.values.double(), _cells(part.groups, config.mean)
     normalized = (values - mean.subtracted(values, places, config)) / sigma[_cells(part.groups, config.std)]
-    flat = mean.flat[places] if config.mean != "none" else torch.zeros_like(values, dtype=torch.bool)
+    flat = mean.flat[places] if config.mean != "None" else torch.zeros_like(values, dtype=torch.bool)
     return torch.where(flat, torch.zeros_like(normalized), normalized)
 
 
@@ -285,7 +285,7 @@ class _Mean:
 
     def subtracted(self, values: torch.Tensor, places: torch.Tensor, config: NormalizeSpec) -> torch.Tensor:
         """Return what each value loses [N]: 0 without a mean; leaving one out, the mean of the others."""
-        if config.mean == "none":
+        if config.mean == "None":
             return torch.zeros_like(values)
         if not config.leave_one_out:
             return self.values[places]
@@ -294,7 +294,7 @@ class _Mean:
 
 
 def _cells(groups: torch.Tensor, level: str) -> torch.Tensor:
-    return groups if level == "group" else torch.zeros_like(groups)
+    return groups if level == "Group" else torch.zeros_like(groups)
 
 
 def _sums(values: torch.Tensor, places: torch.Tensor, cells: int) -> torch.Tensor:

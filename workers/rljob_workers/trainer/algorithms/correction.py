@@ -14,7 +14,7 @@ from rljob_api.manifest.loss import CorrectionSpec, RejectSpec
 from rljob_workers.trainer.algorithms import kl
 from rljob_workers.trainer.algorithms.rows import Rows
 
-UNCORRECTED = CorrectionSpec.model_validate({"mode": "none"})
+UNCORRECTED = CorrectionSpec.model_validate({"mode": "None"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -40,9 +40,9 @@ def correct(proximal: torch.Tensor, behavior: torch.Tensor, rows: Rows, config: 
     log_importance, _ = kl.bounded_log_ratio(proximal, behavior)
     weights = _weights(log_importance, rows, config)
     in_bounds = torch.ones_like(log_importance, dtype=torch.bool)
-    if config.mode == "truncate":
+    if config.mode == "Truncate":
         weights = weights.clamp(min=config.low or 0.0, max=config.high)
-    elif config.mode == "mask":
+    elif config.mode == "Mask":
         in_bounds = _in_bounds(_statistic(log_importance, proximal, behavior, rows, config), config)
     keep_mask = in_bounds
     if config.reject is not None:
@@ -54,14 +54,14 @@ def correct(proximal: torch.Tensor, behavior: torch.Tensor, rows: Rows, config: 
 
 def mean_weight_terms(correction: Correction, rows: Rows, config: CorrectionSpec) -> tuple[float, float]:
     """Return (sum, count) of weights for batchNormalize: over tokens, or over rows at sequence level."""
-    values = rows.mean(correction.weights) if config.level == "sequence" else correction.weights
+    values = rows.mean(correction.weights) if config.level == "Sequence" else correction.weights
     return float(values.double().sum()), float(len(values))
 
 
 def _weights(log_importance: torch.Tensor, rows: Rows, config: CorrectionSpec) -> torch.Tensor:
-    if config.weighting == "none":
+    if config.weighting == "None":
         return torch.ones_like(log_importance)
-    if config.level == "sequence" and config.metric == "ratio":
+    if config.level == "Sequence" and config.metric == "Ratio":
         return (
             _aggregate(log_importance, rows, config.agg)
             .clamp(-kl.LOG_RATIO_BOUND, kl.LOG_RATIO_BOUND)
@@ -78,21 +78,21 @@ def _statistic(
     config: CorrectionSpec | RejectSpec,
 ) -> torch.Tensor:
     """Return the statistic that the bounds are for, per token [N]."""
-    if config.metric == "ratio":
-        if config.level == "sequence":
+    if config.metric == "Ratio":
+        if config.level == "Sequence":
             log_importance = _aggregate(log_importance, rows, config.agg)[rows.index]
         return log_importance.exp()
     values = (
-        {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}[config.metric](log_importance) if config.metric != "binaryKl" else None
+        {"K1": kl.k1, "K2": kl.k2, "K3": kl.k3}[config.metric](log_importance) if config.metric != "BinaryKL" else None
     )
     if values is None:
         return kl.binary_kl(proximal, behavior)
-    return _aggregate(values, rows, config.agg)[rows.index] if config.level == "sequence" else values
+    return _aggregate(values, rows, config.agg)[rows.index] if config.level == "Sequence" else values
 
 
 def _aggregate(values: torch.Tensor, rows: Rows, agg: str | None) -> torch.Tensor:
     """Return [rows]: the arithmetic mean (default), sum or maximum of values [N]."""
-    return {"mean": rows.mean, "sum": rows.total, "max": rows.largest}[agg or "mean"](values)
+    return {"Mean": rows.mean, "Sum": rows.total, "Max": rows.largest}[agg or "Mean"](values)
 
 
 def _in_bounds(statistic: torch.Tensor, config: CorrectionSpec | RejectSpec) -> torch.Tensor:

@@ -25,7 +25,7 @@ def bounded_log_ratio(above: torch.Tensor, below: torch.Tensor) -> tuple[torch.T
 def estimate(logprobs: torch.Tensor, reference: torch.Tensor, estimator: str) -> torch.Tensor:
     """Return k [N], nats, with the gradient of logprobs [N]; a log-ratio that is not finite counts as 0."""
     minus_d, _ = bounded_log_ratio(reference, logprobs)
-    return {"k1": k1, "k2": k2, "k3": k3}[estimator](minus_d)
+    return {"K1": k1, "K2": k2, "K3": k3}[estimator](minus_d)
 
 
 def penalty(proximal: torch.Tensor, reference: torch.Tensor, *, coef: float, estimator: str) -> torch.Tensor:

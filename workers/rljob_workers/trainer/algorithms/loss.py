@@ -89,7 +89,7 @@ def policy_loss(inputs: LossInputs, config: LossSpec) -> LossOutputs:
     terms: dict[Sum, torch.Tensor] = {}
     if inputs.reference is not None:
         k = kl.estimate(inputs.logprobs, inputs.reference, config.kl_estimator)
-        if config.kl_placement == "loss":
+        if config.kl_placement == "Loss":
             # Rejection and w are about the policy loss; the distance to the reference holds for every trained token.
             distance = config.kl_coef * (k * shares * trained).sum()
             terms[Sum.KL_LOSS], loss = distance.detach().double(), loss + distance
@@ -127,9 +127,9 @@ def proximal_logprobs(inputs: LossInputs, config: LossSpec) -> torch.Tensor:
         return theta
     if inputs.proximal is not None:
         return inputs.proximal
-    if config.proximal == "behavior":
+    if config.proximal == "Behavior":
         return inputs.behavior
-    if config.proximal == "loglinear":
+    if config.proximal == "LogLinear":
         version = inputs.trainer_version + 1
         age = (version - inputs.version_steps).float()
         alpha = ((age - 1) / age.clamp(min=1.0)).clamp(0.0, 1.0)
@@ -140,9 +140,9 @@ def proximal_logprobs(inputs: LossInputs, config: LossSpec) -> torch.Tensor:
 
 def token_shares(inputs: LossInputs, config: LossSpec) -> torch.Tensor:
     """Return what each token's w * l is multiplied with [N]: 1 / tokens, 1 / (rows tokens_i) or 1 / (rows C)."""
-    if config.aggregation == "tokenMean":
+    if config.aggregation == "TokenMean":
         return torch.full_like(inputs.behavior, 1.0 / inputs.minibatch.num_tokens)
-    if config.aggregation == "sequenceMean":
+    if config.aggregation == "SequenceMean":
         return 1.0 / (inputs.minibatch.num_rows * inputs.row_tokens[inputs.row_index])
     return torch.full_like(inputs.behavior, 1.0 / (inputs.minibatch.num_rows * config.constant_denominator))
 
@@ -164,7 +164,7 @@ def _tally(
     counts, updated = inputs.token_weights, ~inputs.observed_mask[inputs.row_index]
     tally.put(_behavior_sums(log_importance, rows, inputs), {})
     # With behavior and loglinear, `proximal` holds the engine's own numbers.
-    ours = theta if config.proximal in ("behavior", "loglinear") else proximal
+    ours = theta if config.proximal in ("Behavior", "LogLinear") else proximal
     tally.put(_mismatch_sums(ours, rows, inputs), {})
     log_ratio, _ = kl.bounded_log_ratio(theta, proximal)
     ratio = log_ratio.exp()

@@ -23,7 +23,7 @@ def learning_rate(update: int, *, config: OptimizerSpec, updates_per_step: int, 
     rise = min(1.0, (update + 1) / warmup) if warmup else 1.0
     left = max(1, max_steps * updates_per_step - warmup)
     share = min(1.0, max(0, update - warmup) / left)
-    decay = {"constant": 1.0, "linear": 1.0 - share, "cosine": (1.0 + math.cos(math.pi * share)) / 2.0}
+    decay = {"Constant": 1.0, "Linear": 1.0 - share, "Cosine": (1.0 + math.cos(math.pi * share)) / 2.0}
     return config.learning_rate * rise * decay[config.schedule]
 
 

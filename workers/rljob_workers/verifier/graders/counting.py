@@ -133,7 +133,7 @@ class CountGrader(base.SingleTimeLimit):
 
     def __init__(self, config: process_config.GraderConfig) -> None:
         """Raises ManifestError for an unknown option. The type in `config` says which of the two rewards it is."""
-        self._compat, self._format_score, self._rule = config.mode == "compat", 0.0, "brackets"
+        self._compat, self._format_score, self._rule = config.mode == "Compat", 0.0, "brackets"
         if config.type == "gsm8k":
             gsm8k = base.options(reward_options.Gsm8kOptions, config)
             self._rule, self._format_score = gsm8k.method, gsm8k.format_score

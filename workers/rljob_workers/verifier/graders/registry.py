@@ -60,7 +60,7 @@ def build(rewards: Sequence[process_config.GraderConfig], catalog: Mapping[str, 
 
 def _build_one(reward: process_config.GraderConfig, catalog: Mapping[str, Factory]) -> base.Grader:
     kind = reward_options.OPTIONS.get(reward.type)
-    if reward.mode != "strict" and (":" in reward.type or (kind is not None and not kind.reproduces)):
+    if reward.mode != "Strict" and (":" in reward.type or (kind is not None and not kind.reproduces)):
         raise errors.ManifestError(
             f"reward {reward.name!r}: type {reward.type} reproduces no published grader and has no compat mode"
         )

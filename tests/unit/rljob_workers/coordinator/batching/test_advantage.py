@@ -14,10 +14,10 @@ from rljob_testing.sections import section
 from rljob_workers.coordinator.batching import advantage
 
 TINY = 1e-15
-GRPO = section(NormalizeSpec, mean="group", std="group", eps=TINY)
-DRGRPO = section(NormalizeSpec, mean="group", std="none")
-RLOO = section(NormalizeSpec, mean="group", std="none", leave_one_out=True)
-LITEPPO = section(NormalizeSpec, mean="group", std="batch", std_center="own", eps=TINY)
+GRPO = section(NormalizeSpec, mean="Group", std="Group", eps=TINY)
+DRGRPO = section(NormalizeSpec, mean="Group", std="None")
+RLOO = section(NormalizeSpec, mean="Group", std="None", leave_one_out=True)
+LITEPPO = section(NormalizeSpec, mean="Group", std="Batch", std_center="Own", eps=TINY)
 
 
 def biased(config: NormalizeSpec) -> NormalizeSpec:
@@ -37,7 +37,7 @@ def biased(config: NormalizeSpec) -> NormalizeSpec:
         ),
         pytest.param(LITEPPO, [1, 0, 1, 1], [2, 2], [1, -1, 0, 0], id="liteppo around the batch's own mean"),
         pytest.param(
-            LITEPPO.model_copy(update={"std_center": "subtracted"}), [1, 0, 1, 1], [2, 2], [1.2247, -1.2247, 0, 0],
+            LITEPPO.model_copy(update={"std_center": "Subtracted"}), [1, 0, 1, 1], [2, 2], [1.2247, -1.2247, 0, 0],
             id="batch std around what was subtracted",
         ),
     ],
@@ -59,7 +59,7 @@ def test_a_singleton_and_a_group_of_equals_give_exactly_zero(config: NormalizeSp
 
 @pytest.mark.covers("algorithms 5.1")
 def test_without_mean_and_std_rewards_pass_unchanged() -> None:
-    none = section(NormalizeSpec, mean="none", std="none")
+    none = section(NormalizeSpec, mean="None", std="None")
     assert advantage.normalize(none, [2.0, 2.0, -1.0], [2, 1]) == [2.0, 2.0, -1.0]
 
 

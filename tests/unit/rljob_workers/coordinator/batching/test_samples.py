@@ -13,8 +13,8 @@ from rljob_testing.sections import section
 from rljob_workers.coordinator.batching import samples
 from rljob_workers.coordinator.ledger import steps
 
-DRGRPO = section(NormalizeSpec, mean="group", std="none")
-NONE = section(NormalizeSpec, mean="none", std="none")
+DRGRPO = section(NormalizeSpec, mean="Group", std="None")
+NONE = section(NormalizeSpec, mean="None", std="None")
 
 
 def config(**changes: object) -> AlgorithmSpec:

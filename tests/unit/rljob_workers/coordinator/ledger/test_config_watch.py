@@ -118,7 +118,7 @@ async def test_whoever_waits_for_room_is_woken(watched: Watched) -> None:
 
 
 async def test_the_log_level_follows(watched: Watched, said: Callable[[], list[str]]) -> None:
-    watched.edit(log_level="debug")
+    watched.edit(log_level="Debug")
     await watched.watch.look()
     assert logging.getLogger().level == logging.DEBUG
     assert said() == ["took over spec.observability.logLevel info to debug"]

@@ -804,7 +804,7 @@ def test_a_ledger_of_another_schema_is_refused(make_bench: Make, tmp_path: pathl
 
 
 def test_under_wait_a_step_waits_for_its_oldest_groups(make_bench: Make) -> None:
-    bench = make_bench(prompts_per_step=1, max_off_policy_steps=2, on_stale="wait")
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=2, on_stale="Wait")
     rollout, trainer = bench.rollout(), bench.trainer()
     first, second, third = bench.lease(rollout, 3)
     bench.submit(rollout, third)

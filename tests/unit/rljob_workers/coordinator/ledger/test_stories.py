@@ -225,7 +225,7 @@ async def test_a_fetch_that_waited_in_vain_is_told_what_is_missing(start: Start)
 @pytest.mark.covers("algorithms 2.3")
 async def test_under_wait_a_step_waits_for_stragglers_that_would_grow_too_old_and_takes_them(start: Start) -> None:
     """eta 1, B 2: four groups of version 0; two train step 1, and step 2 is the last that may take the others."""
-    run = start(on_stale="wait")
+    run = start(on_stale="Wait")
     rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
     stragglers = (await run.work.lease(token=rollout, capacity=2, serving_version=0, wait_s=0)).leases
     await run.generate(rollout, serving=0)
@@ -535,7 +535,7 @@ async def test_a_record_that_cannot_be_used_ends_the_run_by_name_until_it_is_sta
     assert status.phase is enums.Phase.FAILED
     source = run.config.spec.data.train[0].name
     assert f"of source '{source}' cannot be used: the record has no 'answer'" in status.failure
-    assert "onInvalidRecord: drop" in status.failure
+    assert "onInvalidRecord: Drop" in status.failure
     again = start()
     status = await again.housekeeper.current()
     assert (status.phase, status.failure) == (enums.Phase.RUNNING, ""), "its record may have been mended"

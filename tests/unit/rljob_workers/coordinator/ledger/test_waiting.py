@@ -60,7 +60,7 @@ def test_under_wait_every_step_closes_and_nothing_is_dropped(
     with tempfile.TemporaryDirectory() as folder:
         bench = make_bench(
             path=pathlib.Path(folder) / "ledger.sqlite", prompts_per_step=groups, max_off_policy_steps=eta,
-            on_stale="wait", max_infra_attempts_per_prompt=1000,
+            on_stale="Wait", max_infra_attempts_per_prompt=1000,
         )  # fmt: skip
         try:
             drive(bench, random.Random(seed).randrange)
@@ -76,7 +76,7 @@ def test_under_wait_every_step_closes_and_nothing_is_dropped(
 @pytest.mark.covers("algorithms 2.3")
 def test_a_lower_bound_drops_once_what_no_longer_fits_and_the_run_goes_on(make_bench: Callable[..., Any]) -> None:
     """eta 3, four groups of version 0. After two steps eta is 1: the other two are too old, their prompts come next."""
-    bench = make_bench(prompts_per_step=1, max_off_policy_steps=3, on_stale="wait")
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=3, on_stale="Wait")
     rollout, trainer = bench.rollout(), bench.trainer()
     leases = bench.lease(rollout, 4)
     for lease in leases:

@@ -31,7 +31,7 @@ def edited(config: process_config.CoordinatorConfig, changes: Mapping[str, objec
         ("spec.failurePolicy.maxInfraAttemptsPerPrompt", 9),
         ("spec.failurePolicy.minGroupFraction", 0.5),
         ("spec.rollout.replicas", 3),
-        ("spec.observability.logLevel", "debug"),
+        ("spec.observability.logLevel", "Debug"),
     ],
 )
 def test_a_field_that_is_editable_at_any_time_is_taken_over_and_acknowledged(

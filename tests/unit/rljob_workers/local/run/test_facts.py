@@ -59,7 +59,7 @@ spec:
   maxSteps: 1
   {f"device: {device}" if device else "seed: 0"}
   model: {{name: "builtin:smollm2-135m-instruct"}}
-  data: {{template: "no", train: [{{name: t, path: t.jsonl, maxPromptTokens: 32}}]}}
+  data: {{template: "raw", train: [{{name: t, path: t.jsonl, maxPromptTokens: 32}}]}}
   algorithm: {{groupSize: 8, promptsPerStep: 8}}
   rollout:
     replicas: {rollouts}

@@ -20,7 +20,7 @@ metadata: {name: small}
 spec:
   maxSteps: 4
   model: {name: "builtin:smollm2-135m-instruct"}
-  data: {template: "no", train: [{name: t, path: t.jsonl, maxPromptTokens: 32}]}
+  data: {template: "raw", train: [{name: t, path: t.jsonl, maxPromptTokens: 32}]}
   verifier: {rewards: [{name: sum, type: exact}]}
 """
 

@@ -58,7 +58,7 @@ class Rig:
         runner = group.GroupRunner(
             generator=gate,
             flow=group.Flow(
-                tokens=tokens, collector=rlvr.RlvrCollector(tokens=tokens, template="no", max_model_len=64)
+                tokens=tokens, collector=rlvr.RlvrCollector(tokens=tokens, template="raw", max_model_len=64)
             ),
             flow_by_suite={},
             verifiers=self.grading,

@@ -7,7 +7,7 @@ from rljob_workers.rollout.episodes import legacy_turns, multi_turn, protocols, 
 
 def make(workflow: str, config: dict[str, object]) -> protocols.RolloutCollector:
     return registry.make_collector(
-        workflow=workflow, config=config, tokens=fakes.FakeTokens(), template="no", max_model_len=64
+        workflow=workflow, config=config, tokens=fakes.FakeTokens(), template="raw", max_model_len=64
     )
 
 

@@ -200,7 +200,7 @@ class Rig:
         )  # fmt: skip
         self.grading = fakes.FakeGrading([])
         self.collector: protocols.RolloutCollector = rlvr.RlvrCollector(
-            tokens=self.tokens, template="no", max_model_len=1024
+            tokens=self.tokens, template="raw", max_model_len=1024
         )
         self.predicate: filters.Predicate | None = None
 
@@ -259,7 +259,7 @@ async def test_what_a_users_class_raises_or_returns_is_not_quoted(
     file = tmp_path / f"users_{name.lower()}.py"
     file.write_text(textwrap.dedent(USERS_CODE))
     rig.collector = registry.make_collector(
-        workflow=f"{file.stem}:{name}", config={}, tokens=rig.tokens, template="no", max_model_len=1024, code=str(file)
+        workflow=f"{file.stem}:{name}", config={}, tokens=rig.tokens, template="raw", max_model_len=1024, code=str(file)
     )
     scored = await rig.run()
     assert [failure.reason for failure in scored.group.failures] == ["EpisodeError", "EpisodeError"]

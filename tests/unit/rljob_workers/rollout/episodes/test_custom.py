@@ -53,7 +53,7 @@ def make(file: str, name: str, config: dict[str, object] | None = None) -> proto
         workflow=f"{pathlib.Path(file).stem}:{name}",
         config=config or {},
         tokens=fakes.FakeTokens(),
-        template="no",
+        template="raw",
         max_model_len=64,
         code=file,
     )

@@ -209,12 +209,12 @@ def test_without_a_folder_nothing_is_written(tmp_path: pathlib.Path, monkeypatch
 @pytest.mark.covers("workflows 10")
 def test_a_sample_of_dumps_is_four_groups_of_each_version() -> None:
     assert dumps.options_of(ObservabilitySpec(), "/d") == dumps.Options(folder="/d", groups_per_version=4)
-    whole = section(ObservabilitySpec, trajectory_dump="all")
+    whole = section(ObservabilitySpec, trajectory_dump="All")
     assert dumps.options_of(whole, "/d") == dumps.Options(folder="/d", groups_per_version=0)
 
 
 @pytest.mark.covers("workflows 10")
 def test_further_files_of_a_dump_are_asked_for_by_name() -> None:
-    named = section(ObservabilitySpec, trajectory_dump_also=("text", "legacyMonitor"))
+    named = section(ObservabilitySpec, trajectory_dump_also=("Text", "LegacyMonitor"))
     options = dumps.options_of(named, "/d")
     assert (options.text, options.monitor) == (True, True)

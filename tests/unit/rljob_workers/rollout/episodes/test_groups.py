@@ -44,7 +44,7 @@ class Rig:
         self.slots = wait_accounting.SlotWaits(num_slots=2, clock=self.clock)
         self.max_attempts = max_attempts
         self.collector: protocols.RolloutCollector = rlvr.RlvrCollector(
-            tokens=fakes.FakeTokens(), template="no", max_model_len=64
+            tokens=fakes.FakeTokens(), template="raw", max_model_len=64
         )
         self.flow_by_suite: dict[str, group.Flow] = {}
         self.predicate: filters.Predicate | None = None
@@ -211,7 +211,7 @@ async def test_what_a_users_workflow_raises_fails_the_attempt_is_logged_and_trie
                 llm_client=llm_client, gconfig=gconfig, task=task, grader=grader, seed=seed
             )
 
-    rig.collector = Raising(tokens=fakes.FakeTokens(), template="no", max_model_len=64)
+    rig.collector = Raising(tokens=fakes.FakeTokens(), template="raw", max_model_len=64)
     group = await rig.run(fakes.make_lease())
     assert (len(group.trajectories), len(group.failures), len(calls)) == (2, 0, 3)
     assert "the workflow raised ZeroDivisionError at test_groups.py:" in caplog.text
@@ -349,7 +349,7 @@ async def test_a_suite_with_a_template_of_its_own_is_asked_by_it_and_training_of
     rig = Rig()
     await rig.start()
     tokens = Shouting()
-    own = rlvr.RlvrCollector(tokens=tokens, template="no", max_model_len=64)
+    own = rlvr.RlvrCollector(tokens=tokens, template="raw", max_model_len=64)
     rig.flow_by_suite = {"train": group.Flow(tokens=tokens, collector=own)}
     lease = dataclasses.replace(fakes.make_lease(), kind=kind)
     assert lease.prompt.source == "train"

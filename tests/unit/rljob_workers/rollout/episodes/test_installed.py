@@ -31,7 +31,7 @@ def installed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathli
 
 def make(workflow: str, **config: object) -> protocols.RolloutCollector:
     return registry.make_collector(
-        workflow=workflow, config=config, tokens=fakes.FakeTokens(), template="no", max_model_len=64
+        workflow=workflow, config=config, tokens=fakes.FakeTokens(), template="raw", max_model_len=64
     )
 
 

@@ -20,7 +20,7 @@ async def run(
     max_model_len: int = 256,
 ) -> protocols.Episode:
     collector = registry.make_collector(
-        workflow="multi_turn_math", config={**OPTIONS, **(config or {})}, tokens=fakes.FakeTokens(), template="no",
+        workflow="multi_turn_math", config={**OPTIONS, **(config or {})}, tokens=fakes.FakeTokens(), template="raw",
         max_model_len=max_model_len,
     )  # fmt: skip
     episode = await collector.arun_episode(

@@ -19,7 +19,7 @@ async def run(
 ) -> types.Trajectory:
     options = {"retryText": "no", "successText": "yes", **(config or {})}
     collector = registry.make_collector(
-        workflow="multi_turn_math", config=options, tokens=fakes.FakeTokens(), template="no",
+        workflow="multi_turn_math", config=options, tokens=fakes.FakeTokens(), template="raw",
         max_model_len=max_model_len,
     )  # fmt: skip
     episode = await collector.arun_episode(
@@ -153,7 +153,7 @@ def test_the_default_retry_text_is_the_published_one() -> None:
 async def test_the_episode_tells_of_each_turn_its_own_lengths_versions_and_verdict() -> None:
     collector = registry.make_collector(
         workflow="multi_turn_math", config={"retryText": "no", "maxNewTokensPerTurn": 3}, tokens=fakes.FakeTokens(),
-        template="no", max_model_len=256,
+        template="raw", max_model_len=256,
     )  # fmt: skip
     episode = await collector.arun_episode(
         llm_client=episodes.FakeModel((65, 66, 67), B, first_version=3), gconfig=types.Sampling(max_tokens=8),

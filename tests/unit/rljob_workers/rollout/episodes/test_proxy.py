@@ -56,7 +56,7 @@ async def run(
 ) -> protocols.Episode | None:
     made = collector.ProxyCollector(
         make_agent=lambda: agent, config=collector.ProxyConfig.model_validate(proxy),
-        tokens=tokens or fakes.FakeTokens(shows_tools=shows_tools), template="no", max_model_len=max_model_len,
+        tokens=tokens or fakes.FakeTokens(shows_tools=shows_tools), template="raw", max_model_len=max_model_len,
     )  # fmt: skip
     try:
         return await made.arun_episode(
@@ -179,7 +179,7 @@ async def test_a_wrong_key_and_the_address_of_an_ended_episode_open_nothing() ->
 
     agent = Agent(script)
     made = collector.ProxyCollector(
-        make_agent=lambda: agent, config=collector.ProxyConfig(), tokens=fakes.FakeTokens(), template="no",
+        make_agent=lambda: agent, config=collector.ProxyConfig(), tokens=fakes.FakeTokens(), template="raw",
         max_model_len=64,
     )  # fmt: skip
     await made.arun_episode(

@@ -20,7 +20,7 @@ async def run(
     max_model_len: int = 64,
 ) -> protocols.Episode | None:
     collector = registry.make_collector(
-        workflow="math_code_single_step", config=config or {}, tokens=fakes.FakeTokens(), template="no",
+        workflow="math_code_single_step", config=config or {}, tokens=fakes.FakeTokens(), template="raw",
         max_model_len=max_model_len,
     )  # fmt: skip
     return await collector.arun_episode(

@@ -32,7 +32,7 @@ async def test_the_example_rewards_a_right_guess_within_its_tries(
         workflow="guess_number:GuessNumber",
         config={"tries": 3},
         tokens=fakes.FakeTokens(),
-        template="no",
+        template="raw",
         max_model_len=512,
         code=str(FILE),
     )

@@ -34,27 +34,27 @@ IMPORTANCE_WEIGHTS = [0.4, 1.0, 3.0]
 
 @pytest.mark.covers("algorithms 6.3", "algorithms 15")
 def test_tis_clamps_weights_above_and_drops_nothing() -> None:
-    found = corrected(IMPORTANCE_WEIGHTS, section(CorrectionSpec, mode="truncate", high=2.0))
+    found = corrected(IMPORTANCE_WEIGHTS, section(CorrectionSpec, mode="Truncate", high=2.0))
     assert found.weights.tolist() == pytest.approx([0.4, 1.0, 2.0])
     assert found.keep_mask.all()
 
 
 @pytest.mark.covers("algorithms 6.3", "algorithms 15")
 def test_icepop_rejects_out_of_bounds_tokens() -> None:
-    found = corrected(IMPORTANCE_WEIGHTS, section(CorrectionSpec, mode="mask", low=0.5, high=2.0))
+    found = corrected(IMPORTANCE_WEIGHTS, section(CorrectionSpec, mode="Mask", low=0.5, high=2.0))
     assert found.weights.tolist() == pytest.approx([0.0, 1.0, 0.0])
     assert found.keep_mask.tolist() == [False, True, False]
 
 
 def test_truncate_has_zero_as_lower_bound_unless_one_is_given() -> None:
     assert corrected(
-        IMPORTANCE_WEIGHTS, section(CorrectionSpec, mode="truncate", low=0.5, high=2.0)
+        IMPORTANCE_WEIGHTS, section(CorrectionSpec, mode="Truncate", low=0.5, high=2.0)
     ).weights.tolist() == pytest.approx([0.5, 1.0, 2.0])
 
 
 @pytest.mark.covers("algorithms 6.3")
 def test_a_statistic_equal_to_its_bound_is_kept() -> None:
-    found = corrected([1.0, 1.0], section(CorrectionSpec, mode="mask", low=1.0, high=1.0))
+    found = corrected([1.0, 1.0], section(CorrectionSpec, mode="Mask", low=1.0, high=1.0))
     assert found.keep_mask.all()
 
 
@@ -65,14 +65,14 @@ def test_mode_none_keeps_the_full_ratio() -> None:
 
 @pytest.mark.covers("algorithms 6.3")
 def test_weighting_none_gives_weight_one_to_what_is_kept() -> None:
-    found = corrected(IMPORTANCE_WEIGHTS, section(CorrectionSpec, mode="mask", high=2.0, weighting="none"))
+    found = corrected(IMPORTANCE_WEIGHTS, section(CorrectionSpec, mode="Mask", high=2.0, weighting="None"))
     assert found.weights.tolist() == [1.0, 1.0, 0.0]
 
 
 @pytest.mark.covers("algorithms 6.3", "algorithms 15")
-@pytest.mark.parametrize(("agg", "expected"), [("mean", 1.0627), ("sum", 1.2), ("max", 3.0)])
+@pytest.mark.parametrize(("agg", "expected"), [("Mean", 1.0627), ("Sum", 1.2), ("Max", 3.0)])
 def test_sequence_weight_is_the_geometric_mean_product_or_largest_ratio(agg: str, expected: float) -> None:
-    config = section(CorrectionSpec, level="sequence", mode="none", agg=agg, high=None)
+    config = section(CorrectionSpec, level="Sequence", mode="None", agg=agg, high=None)
     assert corrected(IMPORTANCE_WEIGHTS, config).weights.tolist() == pytest.approx([expected] * 3, rel=1e-4)
 
 
@@ -80,15 +80,15 @@ def test_sequence_weight_is_the_geometric_mean_product_or_largest_ratio(agg: str
 @pytest.mark.parametrize(("length", "product"), [(10, 2.5937), (100, 13780.6)])
 def test_products_punish_length_and_geometric_means_do_not(length: int, product: float) -> None:
     importance_weights = [1.1] * length
-    total = section(CorrectionSpec, level="sequence", mode="none", agg="sum", high=None)
-    mean = section(CorrectionSpec, level="sequence", mode="none", agg="mean", high=None)
+    total = section(CorrectionSpec, level="Sequence", mode="None", agg="Sum", high=None)
+    mean = section(CorrectionSpec, level="Sequence", mode="None", agg="Mean", high=None)
     assert float(corrected(importance_weights, total).weights[0]) == pytest.approx(product, rel=1e-4)
     assert float(corrected(importance_weights, mean).weights[0]) == pytest.approx(1.1, rel=1e-4)
 
 
 @pytest.mark.covers("algorithms 6.3")
 def test_sequence_masking_drops_whole_rows_and_leaves_others() -> None:
-    config = section(CorrectionSpec, level="sequence", mode="mask", agg="sum", high=2.0)
+    config = section(CorrectionSpec, level="Sequence", mode="Mask", agg="Sum", high=2.0)
     found = corrected([1.5, 1.5, 1.1, 1.1], config, [0, 0, 1, 1])
     assert found.keep_mask.tolist() == [False, False, True, True]
     assert found.weights.tolist() == pytest.approx([0.0, 0.0, 1.21, 1.21])
@@ -96,7 +96,7 @@ def test_sequence_masking_drops_whole_rows_and_leaves_others() -> None:
 
 @pytest.mark.covers("algorithms 6.3")
 def test_k_statistics_at_sequence_level_weigh_each_token_by_its_own_ratio() -> None:
-    config = section(CorrectionSpec, level="sequence", mode="mask", metric="k3", agg="mean", high=1.0)
+    config = section(CorrectionSpec, level="Sequence", mode="Mask", metric="K3", agg="Mean", high=1.0)
     assert corrected([0.9, 1.2], config).weights.tolist() == pytest.approx([0.9, 1.2])
 
 
@@ -121,7 +121,7 @@ def test_binary_kl_of_certain_tokens_is_finite() -> None:
 
 @pytest.mark.covers("algorithms 6.3")
 def test_kpop_masks_by_binary_kl() -> None:
-    config = section(CorrectionSpec, mode="mask", metric="binaryKl", high=0.38)
+    config = section(CorrectionSpec, mode="Mask", metric="BinaryKL", high=0.38)
     proximal, behavior = torch.tensor([math.log(0.6), math.log(0.5)]), torch.tensor([math.log(0.2), math.log(0.5)])
     assert correction.correct(proximal, behavior, rows_of([0, 0]), config).keep_mask.tolist() == [False, True]
 
@@ -132,13 +132,13 @@ def test_mean_weight_is_over_tokens_or_over_rows() -> None:
     kept = torch.ones(4, dtype=torch.bool)
     found = correction.Correction(torch.tensor([1.0, 1.0, 1.0, 3.0]), kept, kept)
     assert correction.mean_weight_terms(found, rows, CorrectionSpec()) == (6.0, 4.0)
-    assert correction.mean_weight_terms(found, rows, section(CorrectionSpec, level="sequence")) == (4.0, 2.0)
+    assert correction.mean_weight_terms(found, rows, section(CorrectionSpec, level="Sequence")) == (4.0, 2.0)
 
 
 @settings(deadline=None)
 @given(st.lists(st.floats(-25.0, 25.0), min_size=1, max_size=20), st.floats(0.1, 0.9), st.floats(1.1, 9.0))
 def test_truncated_weights_never_leave_their_bounds(log_importance: list[float], low: float, high: float) -> None:
-    config = section(CorrectionSpec, mode="truncate", low=low, high=high)
+    config = section(CorrectionSpec, mode="Truncate", low=low, high=high)
     rows = rows_of([0] * len(log_importance))
     found = correction.correct(torch.tensor(log_importance), torch.zeros(len(log_importance)), rows, config)
     assert float(found.weights.min()) >= low * (1 - 1e-6)
@@ -154,14 +154,14 @@ def test_k3_is_never_negative(log_importance: list[float]) -> None:
 @pytest.mark.covers("algorithms 6.3")
 def test_the_second_filter_masks_rows_and_leaves_the_first_ones_weights_to_the_rest() -> None:
     # Geometric means of the rows: sqrt(3) = 1.732 is out of 0.5 .. 1.7, sqrt(0.4 * 2.5) = 1 is in.
-    reject = section(RejectSpec, level="sequence", agg="mean", low=0.5, high=1.7)
-    config = section(CorrectionSpec, mode="truncate", high=2.0, reject=reject)
+    reject = section(RejectSpec, level="Sequence", agg="Mean", low=0.5, high=1.7)
+    config = section(CorrectionSpec, mode="Truncate", high=2.0, reject=reject)
     found = corrected([1.0, 3.0, 0.4, 2.5], config, index=[0, 0, 1, 1])
     assert found.keep_mask.tolist() == [False, False, True, True]
     assert found.weights.tolist() == pytest.approx([0.0, 0.0, 0.4, 2.0])
 
 
 def test_a_token_stays_only_if_both_filters_keep_it() -> None:
-    config = section(CorrectionSpec, mode="mask", low=0.5, high=None, reject=section(RejectSpec, metric="k3", high=0.5))
+    config = section(CorrectionSpec, mode="Mask", low=0.5, high=None, reject=section(RejectSpec, metric="K3", high=0.5))
     # k3 of 3 is 0.9014 and of 1.5 is 0.0945.
     assert corrected([0.4, 1.5, 3.0], config).keep_mask.tolist() == [False, True, False]

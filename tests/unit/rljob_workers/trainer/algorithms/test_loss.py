@@ -13,13 +13,13 @@ from rljob_api.manifest.loss import CorrectionSpec, LossSpec, RejectSpec
 from rljob_testing.sections import section
 from rljob_workers.trainer.algorithms import loss, statistics
 
-UNWEIGHTED = section(CorrectionSpec, mode="none", high=None, weighting="none")
+UNWEIGHTED = section(CorrectionSpec, mode="None", high=None, weighting="None")
 
 
 def config(
     *,
-    proximal: str = "recompute",
-    aggregation: str = "tokenMean",
+    proximal: str = "Recompute",
+    aggregation: str = "TokenMean",
     clip_high: float = 0.2,
     dual_clip: float | None = None,
     rollout_correction: CorrectionSpec | None = UNWEIGHTED,
@@ -95,7 +95,7 @@ def test_dual_clip_caps_negative_advantages_only(advantage: float, expected: flo
 @pytest.mark.covers("algorithms 6.2", "algorithms 15")
 def test_whole_token_carries_the_uncapped_weight_under_mode_none() -> None:
     made = inputs(theta=[math.log(0.5)], proximal=[math.log(0.4)], behavior=[math.log(0.2)], advantages=[1.0])
-    uncapped = section(CorrectionSpec, mode="none", high=None)
+    uncapped = section(CorrectionSpec, mode="None", high=None)
     assert float(loss.policy_loss(made, config(rollout_correction=uncapped)).loss.detach()) == pytest.approx(
         -2.4, rel=1e-5
     )
@@ -114,20 +114,20 @@ def test_a_clipped_token_has_no_gradient_and_an_unclipped_one_has_minus_a_r() ->
 @pytest.mark.parametrize(("version", "expected"), [(1, -1.7), (4, -2.0)])
 def test_loglinear_places_the_proximal_policy_between_behavior_and_theta_by_age(version: int, expected: float) -> None:
     made = inputs(theta=[-1.6], behavior=[-2.0], advantages=[1.0], versions=[version], trainer_version=4)
-    proximal = loss.proximal_logprobs(made, config(proximal="loglinear"))
+    proximal = loss.proximal_logprobs(made, config(proximal="LogLinear"))
     assert float(proximal) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.covers("algorithms 6.1")
 def test_loglinear_keeps_behavior_for_tokens_without_a_version_or_from_the_future() -> None:
     made = inputs(theta=[-1.0, -1.0], behavior=[-2.0, -2.0], advantages=[1.0, 1.0], versions=[-1, 9], trainer_version=4)
-    assert loss.proximal_logprobs(made, config(proximal="loglinear")).tolist() == [-2.0, -2.0]
+    assert loss.proximal_logprobs(made, config(proximal="LogLinear")).tolist() == [-2.0, -2.0]
 
 
 @pytest.mark.covers("algorithms 6.1")
 def test_behavior_takes_the_engine_as_the_proximal_policy_so_that_weights_are_one() -> None:
     made = inputs(theta=[-1.0], behavior=[-1.0 - math.log(1.1)], advantages=[1.0])
-    outputs = loss.policy_loss(made, config(proximal="behavior", rollout_correction=None))
+    outputs = loss.policy_loss(made, config(proximal="Behavior", rollout_correction=None))
     assert float(outputs.loss.detach()) == pytest.approx(-1.1, rel=1e-5)
     assert float(outputs.tally.sums[statistics.Sum.WEIGHT]) == 1.0
 
@@ -151,7 +151,7 @@ TWO_ROWS = ([-1.0] * 8, [-1.0, -1.0] + [-0.5] * 6, [0, 0] + [1] * 6)
 
 @pytest.mark.covers("algorithms 6.5", "algorithms 15")
 @pytest.mark.parametrize(
-    ("aggregation", "expected"), [("tokenMean", 0.625), ("sequenceMean", 0.75), ("constant", 0.3125)]
+    ("aggregation", "expected"), [("TokenMean", 0.625), ("SequenceMean", 0.75), ("Constant", 0.3125)]
 )
 def test_aggregations_give_the_worked_numbers(aggregation: str, expected: float) -> None:
     theta, advantages, rows = TWO_ROWS
@@ -161,13 +161,13 @@ def test_aggregations_give_the_worked_numbers(aggregation: str, expected: float)
 
 @pytest.mark.covers("algorithms 6.5", "algorithms 15")
 @pytest.mark.parametrize(
-    ("aggregation", "expected"), [("tokenMean", 0.4375), ("sequenceMean", 0.625), ("constant", 0.21875)]
+    ("aggregation", "expected"), [("TokenMean", 0.4375), ("SequenceMean", 0.625), ("Constant", 0.21875)]
 )
 def test_rejected_tokens_stay_in_every_denominator(aggregation: str, expected: float) -> None:
     theta, advantages, rows = TWO_ROWS
     # The last three tokens have importance weight e^2 and leave; the others have 1.
     made = inputs(theta=theta, behavior=[-1.0] * 5 + [-3.0] * 3, advantages=advantages, rows=rows)
-    reject = section(CorrectionSpec, mode="mask", high=5.0)
+    reject = section(CorrectionSpec, mode="Mask", high=5.0)
     outputs = loss.policy_loss(made, config(aggregation=aggregation, rollout_correction=reject))
     assert float(outputs.loss.detach()) == pytest.approx(expected)
     assert float(outputs.tally.sums[statistics.Sum.CORRECTION_MASKED]) == 3.0
@@ -176,12 +176,12 @@ def test_rejected_tokens_stay_in_every_denominator(aggregation: str, expected: f
 @pytest.mark.covers("algorithms 6.5", "algorithms 15")
 def test_drgrpo_scale_does_not_depend_on_the_answer_length_of_others() -> None:
     made = inputs(theta=[-1.0] * 150, advantages=[-0.6] * 150, minibatch=types.Minibatch(num_tokens=10_000, num_rows=1))
-    outputs = loss.policy_loss(made, config(aggregation="constant", constant=3000.0))
+    outputs = loss.policy_loss(made, config(aggregation="Constant", constant=3000.0))
     assert float(outputs.loss.detach()) == pytest.approx(0.03, rel=1e-5)
 
 
 @pytest.mark.covers("algorithms 3")
-@pytest.mark.parametrize("aggregation", ["tokenMean", "sequenceMean", "constant"])
+@pytest.mark.parametrize("aggregation", ["TokenMean", "SequenceMean", "Constant"])
 def test_a_truncated_row_is_masked_and_still_counts_in_denominators(aggregation: str) -> None:
     theta, advantages, rows = TWO_ROWS
     kept = inputs(theta=theta, advantages=advantages[:2] + [0.0] * 6, rows=rows)
@@ -208,7 +208,7 @@ def test_entropy_is_subtracted_over_all_tokens_but_those_of_truncated_rows() -> 
 @pytest.mark.covers("algorithms 6")
 def test_a_non_finite_log_ratio_counts_as_zero_and_is_reported() -> None:
     made = inputs(theta=[-1.0, -1.0], behavior=[float("-inf"), -1.0], advantages=[1.0, 1.0])
-    outputs = loss.policy_loss(made, config(rollout_correction=section(CorrectionSpec, mode="none", high=None)))
+    outputs = loss.policy_loss(made, config(rollout_correction=section(CorrectionSpec, mode="None", high=None)))
     assert float(outputs.loss.detach()) == pytest.approx(-1.0)
     assert float(outputs.tally.sums[statistics.Sum.NONFINITE]) == 1.0
     assert float(outputs.tally.sums[statistics.Sum.NONFINITE_LOSS]) == 0.0
@@ -309,7 +309,7 @@ def test_a_row_that_is_only_looked_at_poisons_nothing() -> None:
 @pytest.mark.covers("algorithms 11")
 def test_mismatch_under_behavior_compares_the_engine_with_theta() -> None:
     made = inputs(theta=[-1.0], behavior=[-1.5], advantages=[0.0])
-    sums = loss.policy_loss(made, config(proximal="behavior", rollout_correction=None)).tally.sums
+    sums = loss.policy_loss(made, config(proximal="Behavior", rollout_correction=None)).tally.sums
     assert float(sums[statistics.Sum.MISMATCH_ABS]) == pytest.approx(0.5)
     assert float(sums[statistics.Sum.BEHAVIOR_K3]) == 0.0
 
@@ -338,7 +338,7 @@ def test_masked_tokens_are_counted_once_by_the_first_reason_that_takes_them() ->
         masked=[False, True],
     )
     chosen = section(
-        CorrectionSpec, mode="mask", high=5.0, reject=section(RejectSpec, level="sequence", agg="mean", high=2.0)
+        CorrectionSpec, mode="Mask", high=5.0, reject=section(RejectSpec, level="Sequence", agg="Mean", high=2.0)
     )
     sums = loss.policy_loss(made, config(rollout_correction=chosen)).tally.sums
     counted = (

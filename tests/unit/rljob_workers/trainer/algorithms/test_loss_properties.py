@@ -65,16 +65,16 @@ def geometric(log_importance: Sequence[float]) -> list[tuple[float, bool]]:
 
 
 CORRECTIONS: dict[str, tuple[CorrectionSpec, Weigh]] = {
-    "none": (section(CorrectionSpec, mode="none", high=None), untouched),
-    "truncate": (section(CorrectionSpec, mode="truncate", high=CAP), truncated),
-    "mask": (section(CorrectionSpec, mode="mask", low=LOW, high=HIGH), in_band),
+    "none": (section(CorrectionSpec, mode="None", high=None), untouched),
+    "truncate": (section(CorrectionSpec, mode="Truncate", high=CAP), truncated),
+    "mask": (section(CorrectionSpec, mode="Mask", low=LOW, high=HIGH), in_band),
     "geometric": (
-        section(CorrectionSpec, mode="mask", level="sequence", agg="mean", weighting="none", low=LOW, high=HIGH),
+        section(CorrectionSpec, mode="Mask", level="Sequence", agg="Mean", weighting="None", low=LOW, high=HIGH),
         geometric,
     ),
 }
 LOSSES = ("ppo", "dual clip", "gspo", "cispo", "sapo", "reinforce")
-AGGREGATIONS = ("tokenMean", "sequenceMean", "constant")
+AGGREGATIONS = ("TokenMean", "SequenceMean", "Constant")
 
 steps = st.integers(-40, 40).map(lambda place: OFFSET + STEP * place)
 tokens = st.builds(
@@ -171,9 +171,9 @@ def equation(rows: Sequence[Row], loss_type: str, weigh: Weigh, aggregation: str
     for row in rows:
         size = len(row.tokens)
         share = {
-            "tokenMean": 1 / num_tokens,
-            "sequenceMean": 1 / (len(rows) * size),
-            "constant": 1 / (len(rows) * CONSTANT),
+            "TokenMean": 1 / num_tokens,
+            "SequenceMean": 1 / (len(rows) * size),
+            "Constant": 1 / (len(rows) * CONSTANT),
         }[aggregation]
         theta = [torch.tensor(t.proximal + t.log_ratio, dtype=torch.float64, requires_grad=True) for t in row.tokens]
         entropy = [torch.tensor(t.entropy, dtype=torch.float64, requires_grad=True) for t in row.tokens]

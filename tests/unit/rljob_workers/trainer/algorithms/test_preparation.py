@@ -20,7 +20,7 @@ from rljob_workers.trainer.model import batch_tensors
 Stat = enums.StepStat
 
 CPU = torch.device("cpu")
-PLUS_PLUS = make_returns(normalize=section(NormalizeSpec, mean="batch", std="batch", eps=0.0))
+PLUS_PLUS = make_returns(normalize=section(NormalizeSpec, mean="Batch", std="Batch", eps=0.0))
 
 
 class FakeModel:
@@ -140,7 +140,7 @@ def test_a_discount_counts_sampled_tokens_back_from_the_end_of_the_row() -> None
 def kl_config(**changes: object) -> LossSpec:
     return section(
         LossSpec,
-        **{"constant_denominator": 8.0, "kl_coef": 0.1, "kl_estimator": "k1", "kl_placement": "reward", **changes},
+        **{"constant_denominator": 8.0, "kl_coef": 0.1, "kl_estimator": "K1", "kl_placement": "Reward", **changes},
     )
 
 
@@ -157,7 +157,7 @@ def test_kl_in_the_reward_is_that_of_the_proximal_policy_and_reaches_earlier_tok
 def test_under_behavior_the_engine_s_policy_is_compared_with_the_reference() -> None:
     engine, reference = FakeModel(-7.0), FakeModel(-1.5)
     work = work_of([[row(1.0, 2, behavior=-1.0)]])
-    chosen = kl_config(proximal="behavior", rollout_correction=None)
+    chosen = kl_config(proximal="Behavior", rollout_correction=None)
     pre_update.prepare(work, engine, reference, config(chosen, returns=make_returns()))
     assert advantages(work) == [pytest.approx([0.9, 0.95])]
     assert engine.scored == 0
@@ -167,7 +167,7 @@ def test_kl_in_the_loss_asks_the_reference_once_per_micro_batch_and_the_policy_n
     engine, reference = FakeModel(), FakeModel(-1.5)
     work = work_of([[row(1.0, 2)], [row(1.0, 1)]])
     work[0].append(dataclasses.replace(work[0][0], idle=True))
-    pre_update.prepare(work, engine, reference, config(kl_config(kl_placement="loss", kl_estimator="k3")))
+    pre_update.prepare(work, engine, reference, config(kl_config(kl_placement="Loss", kl_estimator="K3")))
     assert (engine.scored, reference.scored) == (0, 2)
     assert work[0][1].reference is not None
     assert work[0][1].reference.tolist() == [-1.5]
@@ -242,14 +242,14 @@ TWO_TURNS = dataclasses.replace(row(0.0, 4), rewards=(0.0, 1.0, 0.0, 2.0), turn_
 @pytest.mark.covers("algorithms 5.3")
 def test_with_the_turn_as_unit_gamma_acts_once_per_turn() -> None:
     work = work_of([[TWO_TURNS]])
-    pre_update.prepare(work, FakeModel(), None, config(returns=make_returns(gamma=0.5, unit="turn")))
+    pre_update.prepare(work, FakeModel(), None, config(returns=make_returns(gamma=0.5, unit="Turn")))
     assert advantages(work) == [[2.0, 2.0, 2.0, 2.0]]
 
 
 @pytest.mark.covers("algorithms 5.3")
 def test_with_the_turn_as_unit_lambda_counts_turns() -> None:
     """relativePosition .25 over two turns is .25: 1 + .25 x 2 = 1.5."""
-    returns = make_returns(unit="turn", lambda_="relativePosition{0.25}")
+    returns = make_returns(unit="Turn", lambda_="relativePosition{0.25}")
     work = work_of([[TWO_TURNS]])
     pre_update.prepare(work, FakeModel(), None, config(returns=returns))
     assert advantages(work) == [[1.5, 1.5, 2.0, 2.0]]
@@ -258,7 +258,7 @@ def test_with_the_turn_as_unit_lambda_counts_turns() -> None:
 @pytest.mark.covers("algorithms 5.3")
 def test_with_the_turn_as_unit_kl_is_taken_off_each_token_and_not_carried_back() -> None:
     work = work_of([[TWO_TURNS]])
-    returns = make_returns(unit="turn")
+    returns = make_returns(unit="Turn")
     pre_update.prepare(work, FakeModel(-1.0), FakeModel(-1.5), config(kl_config(), returns=returns))
     assert advantages(work) == [pytest.approx([2.95, 2.95, 1.95, 1.95])]
 
@@ -266,7 +266,7 @@ def test_with_the_turn_as_unit_kl_is_taken_off_each_token_and_not_carried_back()
 @pytest.mark.covers("algorithms 5.1")
 def test_a_level_of_groups_reaches_over_micro_batches() -> None:
     """Group 0 has [2, 0] in two micro-batches, group 1 one row: exactly 0."""
-    returns = make_returns(normalize=section(NormalizeSpec, mean="group", std="none"))
+    returns = make_returns(normalize=section(NormalizeSpec, mean="Group", std="None"))
     work = work_of([[row(2.0, 1, group=0)], [row(0.0, 1, group=0), row(5.0, 1, group=1)]])
     pre_update.prepare(work, FakeModel(), None, config(returns=returns))
     assert advantages(work) == [[1.0], [-1.0, 0.0]]

@@ -15,7 +15,7 @@ from rljob_testing.sections import section
 from rljob_workers.coordinator.batching import advantage
 from rljob_workers.trainer.algorithms import advantages
 
-PRESET = section(NormalizeSpec, mean="batch", std="batch", eps=0.0)
+PRESET = section(NormalizeSpec, mean="Batch", std="Batch", eps=0.0)
 
 
 def part_of(values: Sequence[float], groups: Sequence[int] | None = None) -> advantages.Part:
@@ -43,25 +43,25 @@ def test_biased_statistics_divide_by_the_number_of_tokens() -> None:
 
 
 def test_leaving_one_out_subtracts_the_mean_of_the_others() -> None:
-    config = section(NormalizeSpec, mean="batch", std="none", leave_one_out=True)
+    config = section(NormalizeSpec, mean="Batch", std="None", leave_one_out=True)
     assert normalize([[1.0, 1.0], [0.0, 0.0, 0.0]], config) == pytest.approx([0.75, 0.75, -0.5, -0.5, -0.5])
 
 
-@pytest.mark.parametrize(("center", "expected"), [("subtracted", math.sqrt(5.0)), ("own", 1.0)])
+@pytest.mark.parametrize(("center", "expected"), [("Subtracted", math.sqrt(5.0)), ("Own", 1.0)])
 def test_without_a_mean_the_squares_are_around_zero_or_around_their_own(center: str, expected: float) -> None:
     """[1, 3] biased: around 0 (1 + 9) / 2 = 5; around 2 it is 1."""
-    config = section(NormalizeSpec, mean="none", std="batch", unbiased=False, eps=0.0, std_center=center)
+    config = section(NormalizeSpec, mean="None", std="Batch", unbiased=False, eps=0.0, std_center=center)
     assert normalize([[1.0, 3.0]], config) == pytest.approx([1 / expected, 3 / expected])
 
 
 def test_equal_values_give_exactly_zero_and_one_token_too() -> None:
-    assert normalize([[0.3, 0.3], [0.3]], section(NormalizeSpec, mean="batch", std="batch")) == [0.0, 0.0, 0.0]
+    assert normalize([[0.3, 0.3], [0.3]], section(NormalizeSpec, mean="Batch", std="Batch")) == [0.0, 0.0, 0.0]
     assert normalize([[0.7]], PRESET) == [0.0]
 
 
 @pytest.mark.covers("algorithms 5.1")
 def test_a_step_of_one_token_divides_by_one() -> None:
-    config = section(NormalizeSpec, mean="none", std="batch", eps=0.0)
+    config = section(NormalizeSpec, mean="None", std="Batch", eps=0.0)
     assert normalize([[0.7]], config) == [0.7]
 
 
@@ -74,34 +74,34 @@ def test_repeated_tokens_of_later_epochs_are_normalised_and_not_counted() -> Non
 @pytest.mark.covers("algorithms 5.1")
 def test_each_group_is_normalised_by_its_own_tokens() -> None:
     """[2, 0] around 1 with sigma sqrt 2; [5, 5] are equal and give exactly 0."""
-    config = section(NormalizeSpec, mean="group", std="group", eps=0.0)
+    config = section(NormalizeSpec, mean="Group", std="Group", eps=0.0)
     found = normalize([[2.0, 5.0], [0.0, 5.0]], config, [[0, 1], [0, 1]])
     assert found == pytest.approx([0.7071, 0.0, -0.7071, 0.0], abs=5e-5)
     assert found[1] == found[3] == 0.0
 
 
 @pytest.mark.covers("algorithms 5.1")
-@pytest.mark.parametrize(("center", "sigma"), [("own", 0.5), ("subtracted", math.sqrt(0.5 / 3))])
+@pytest.mark.parametrize(("center", "sigma"), [("Own", 0.5), ("Subtracted", math.sqrt(0.5 / 3))])
 def test_a_group_mean_may_stand_over_the_deviation_of_the_batch(center: str, sigma: float) -> None:
     """liteppo's [1, 0 / 1, 1] over tokens, unbiased: around 0.75 squares 0.75 / 3; around group means 0.5 / 3."""
-    config = section(NormalizeSpec, mean="group", std="batch", eps=0.0, std_center=center)
+    config = section(NormalizeSpec, mean="Group", std="Batch", eps=0.0, std_center=center)
     found = normalize([[1.0, 0.0, 1.0, 1.0]], config, [[0, 0, 1, 1]])
     assert found == pytest.approx([0.5 / sigma, -0.5 / sigma, 0.0, 0.0])
 
 
 def test_the_batch_mean_may_stand_over_the_deviation_of_each_group() -> None:
     """Mean 2. Around it group 0 has [-2, 0] / (2 - 1), group 1 [2] alone: sigma 1 by definition."""
-    config = section(NormalizeSpec, mean="batch", std="group", eps=0.0)
+    config = section(NormalizeSpec, mean="Batch", std="Group", eps=0.0)
     assert normalize([[0.0, 2.0, 4.0]], config, [[0, 0, 1]]) == pytest.approx([-1.0, 0.0, 2.0])
 
 
 def test_leaving_one_out_of_its_group_gives_a_lone_token_exactly_zero() -> None:
-    config = section(NormalizeSpec, mean="group", std="none", leave_one_out=True)
+    config = section(NormalizeSpec, mean="Group", std="None", leave_one_out=True)
     assert normalize([[1.0, 0.0, 0.0, 7.0]], config, [[0, 0, 0, 1]]) == pytest.approx([1.0, -0.5, -0.5, 0.0])
 
 
 @pytest.mark.covers("algorithms 5.1")
-@pytest.mark.parametrize("level", ["batch", "group"])
+@pytest.mark.parametrize("level", ["Batch", "Group"])
 def test_statistics_are_those_of_all_ranks(level: str) -> None:
     """A group may lie on both ranks; what each gets is what one rank with all tokens gives."""
     config = section(NormalizeSpec, mean=level, std=level, eps=0.0)
@@ -140,7 +140,7 @@ values = st.lists(st.floats(-10, 10, width=32), min_size=2, max_size=12)
 def test_neither_order_nor_split_changes_a_token(made: list[float], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(made)))
     order = data.draw(st.permutations(range(len(made))))
-    config = section(NormalizeSpec, mean="batch", std="batch")
+    config = section(NormalizeSpec, mean="Batch", std="Batch")
     whole = normalize([made], config)
     shuffled = [made[at] for at in order]
     split = normalize([shuffled[:cut], shuffled[cut:]], config)
@@ -149,11 +149,11 @@ def test_neither_order_nor_split_changes_a_token(made: list[float], data: st.Dat
 
 normalizations = st.builds(
     functools.partial(section, NormalizeSpec),
-    mean=st.sampled_from(["none", "group", "batch"]),
-    std=st.sampled_from(["none", "group", "batch"]),
+    mean=st.sampled_from(["None", "Group", "Batch"]),
+    std=st.sampled_from(["None", "Group", "Batch"]),
     leave_one_out=st.booleans(),
     unbiased=st.booleans(),
-    std_center=st.sampled_from(["own", "subtracted"]),
+    std_center=st.sampled_from(["Own", "Subtracted"]),
 )
 
 

@@ -105,7 +105,7 @@ def test_the_proximal_policy_is_scored_for_the_whole_step_before_the_first_of_se
     assert engine.events == ["score", "score", "forward 0", "backward", "step", "forward 1", "backward", "step"]
 
 
-@pytest.mark.parametrize("proximal", ["behavior", "loglinear"])
+@pytest.mark.parametrize("proximal", ["Behavior", "LogLinear"])
 def test_the_proximal_policy_from_the_engine_costs_no_forward(proximal: str) -> None:
     engine = FakeEngine()
     loss = section(LossSpec, constant_denominator=8.0, proximal=proximal, rollout_correction=None)
@@ -358,7 +358,7 @@ def test_value_losses_are_multiplied_by_the_ranks_too() -> None:
 def test_a_schedule_reaches_its_end_although_the_critic_warmed_up_first() -> None:
     """Steps 1 and 2 of 6 update the critic alone; the policy's rate falls over the other four, and is 0 after them."""
     engine = FakeEngine()
-    linear = section(OptimizerSpec, learning_rate=1.0, schedule="linear")
+    linear = section(OptimizerSpec, learning_rate=1.0, schedule="Linear")
     steps, _ = with_critic(engine, FakeValues(engine.events), warmup_steps=2, max_steps=6, optimizer=linear)
     for step in range(1, 8):
         steps.learn(*step_with_rewards(1, step=step))

@@ -102,9 +102,9 @@ def plain_gradients(
 
 def share(row: makers.Row, minibatch: types.Minibatch, config: LossSpec) -> float:
     return {
-        "tokenMean": float(minibatch.num_tokens),
-        "sequenceMean": float(minibatch.num_rows * len(row.targets)),
-        "constant": minibatch.num_rows * config.constant_denominator,
+        "TokenMean": float(minibatch.num_tokens),
+        "SequenceMean": float(minibatch.num_rows * len(row.targets)),
+        "Constant": minibatch.num_rows * config.constant_denominator,
     }[config.aggregation]
 
 
@@ -122,7 +122,7 @@ def all_rows(groups: Sequence[Sequence[makers.Row]]) -> list[makers.Row]:
 
 @pytest.mark.covers("algorithms 6.5")
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("aggregation", ["tokenMean", "sequenceMean", "constant"])
+@pytest.mark.parametrize("aggregation", ["TokenMean", "SequenceMean", "Constant"])
 def test_one_pack_equals_rows_one_by_one(
     ours: policy.Policy, plain: torch.nn.Module, shared: bool, aggregation: str
 ) -> None:
@@ -183,7 +183,7 @@ def splits(draw: st.DrawFn) -> list[types.MicroBatch]:
 @pytest.mark.covers("algorithms 6.5")
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(splits())
-@pytest.mark.parametrize("aggregation", ["tokenMean", "sequenceMean"])
+@pytest.mark.parametrize("aggregation", ["TokenMean", "SequenceMean"])
 def test_no_split_changes_loss_or_gradient(
     ours: policy.Policy, aggregation: str, parts: list[types.MicroBatch]
 ) -> None:

@@ -21,7 +21,7 @@ from rljob_workers.trainer import pre_update
 from rljob_workers.trainer.model import batch_tensors
 
 CPU = torch.device("cpu")
-NONE = section(NormalizeSpec, mean="none", std="none")
+NONE = section(NormalizeSpec, mean="None", std="None")
 # Group, member, and its advantages token by token.
 Found = dict[tuple[str, int], list[float]]
 
@@ -112,7 +112,7 @@ def test_rewards_of_turns_stand_on_their_last_tokens_and_inserted_text_takes_no_
 @BUDGETS
 def test_with_the_turn_as_unit_all_tokens_of_a_turn_share_its_advantage(max_tokens: int) -> None:
     groups = [[member(0, [2, 1], rewards=(1.0, 4.0)), member(1, [1], rewards=(3.0,))]]
-    found = advantages(groups, make_returns(gamma=0.5, unit="turn"), max_tokens=max_tokens)
+    found = advantages(groups, make_returns(gamma=0.5, unit="Turn"), max_tokens=max_tokens)
     assert found == {("g0", 0): [3.0, 3.0, 4.0], ("g0", 1): [3.0]}
 
 
@@ -123,7 +123,7 @@ def test_a_group_baseline_over_tokens_knows_which_rows_belong_together(max_token
         [member(0, [3], reward=1.0), member(1, [1], reward=0.0)],
         [member(0, [1], reward=5.0), member(1, [2], reward=5.0)],
     ]
-    returns = make_returns(normalize=section(NormalizeSpec, mean="group", std="none"))
+    returns = make_returns(normalize=section(NormalizeSpec, mean="Group", std="None"))
     found = advantages(groups, returns, max_tokens=max_tokens)
     assert found == {
         ("g0", 0): [0.25] * 3, ("g0", 1): [-0.75], ("g1", 0): [0.0], ("g1", 1): [0.0, 0.0],
@@ -133,7 +133,7 @@ def test_a_group_baseline_over_tokens_knows_which_rows_belong_together(max_token
 @BUDGETS
 def test_a_baseline_over_rows_comes_before_the_discount(max_tokens: int) -> None:
     """REINFORCE++ with its baseline: rewards 1, 0 become .5, -.5 before gamma .5 carries them back."""
-    baseline = section(NormalizeSpec, mean="group", std="none")
+    baseline = section(NormalizeSpec, mean="Group", std="None")
     groups = [[member(0, [2], reward=1.0), member(1, [1], reward=0.0)]]
     found = advantages(groups, make_returns(gamma=0.5), max_tokens=max_tokens, reward_norm=baseline)
     assert found == {("g0", 0): [0.25, 0.5], ("g0", 1): [-0.5]}

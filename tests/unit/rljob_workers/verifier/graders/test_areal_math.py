@@ -22,14 +22,14 @@ def make_grader(mode: str, **config: object) -> areal_grader.ArealMathGrader:
     return grader
 
 
-@pytest.fixture(scope="module", params=["compat", "strict"])
+@pytest.fixture(scope="module", params=["Compat", "Strict"])
 def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
 def warm() -> dict[str, areal_grader.ArealMathGrader]:
-    graders = {mode: make_grader(mode) for mode in ("compat", "strict")}
+    graders = {mode: make_grader(mode) for mode in ("Compat", "Strict")}
     for grader in graders.values():
         grader.warm()
     return graders
@@ -49,7 +49,7 @@ def test_row_has_the_verdict_of_its_mode(
     compat: int | None,
     strict: int,
 ) -> None:
-    expected = compat if mode == "compat" else strict
+    expected = compat if mode == "Compat" else strict
     grade = warm[mode].grade(answered(completion, gold))
     assert grade.formatted
     if expected is not None:
@@ -124,7 +124,7 @@ def test_python_call_is_outside_the_grammar_and_writes_nothing(
 def test_correction_decides_in_strict_mode(
     warm: dict[str, areal_grader.ArealMathGrader], completion: str, gold: str, expected: int
 ) -> None:
-    assert warm["strict"].grade(answered(completion, gold)).score == expected
+    assert warm["Strict"].grade(answered(completion, gold)).score == expected
 
 
 @pytest.mark.covers("graders 5.1", "graders 5.2", "graders 5.3")
@@ -143,7 +143,7 @@ def test_correction_decides_in_strict_mode(
 def test_rule_of_the_original_decides_in_compat_mode(
     warm: dict[str, areal_grader.ArealMathGrader], completion: str, gold: str, expected: int
 ) -> None:
-    assert warm["compat"].grade(answered(completion, gold)).score == expected
+    assert warm["Compat"].grade(answered(completion, gold)).score == expected
 
 
 @pytest.mark.covers("graders 2.1", "graders 5.1")
@@ -186,7 +186,7 @@ def test_record_without_usable_solution_is_an_error(mode: str, columns: dict[str
 def test_solutions_come_from_the_file_and_ids_are_cut_at_the_first_at(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "id2info.jsonl"
     path.write_text('{"query_id": 7, "task": "stem", "prompt": "p", "solutions": ["\\\\boxed{5}"]}\n')
-    grader = make_grader("strict", solutionPath=str(path))
+    grader = make_grader("Strict", solutionPath=str(path))
     answer = base.Answer(prompt="", completion=r"\boxed{5}", columns={"query_id": "7@idx:3-0"})
     grade = grader.quick(answer)
     assert grade is not None
@@ -201,7 +201,7 @@ def test_graders_with_different_files_never_see_each_others_records(tmp_path: pa
     for name, solution in (("one", "5"), ("two", "6")):
         path = tmp_path / f"{name}.jsonl"
         path.write_text(f'{{"query_id": "7", "task": "math", "solutions": ["{solution}"]}}\n')
-        graders.append(make_grader("strict", solutionPath=str(path)))
+        graders.append(make_grader("Strict", solutionPath=str(path)))
     answer = base.Answer(prompt="", completion=r"\boxed{5}", columns={"query_id": "7"})
     assert [grade and grade.reason for grade in (grader.quick(answer) for grader in graders)] == [R.OK, R.WRONG]
 
@@ -222,4 +222,4 @@ def test_unusable_file_of_solutions_is_refused_naming_line_and_key(
     path = tmp_path / "id2info.jsonl"
     path.write_text(text)
     with pytest.raises(errors.ManifestError, match=message):
-        make_grader("strict", solutionPath=str(path))
+        make_grader("Strict", solutionPath=str(path))

@@ -36,13 +36,13 @@ def answer(text: str, tests: str | Mapping[str, object], tag: str = "python") ->
 
 
 @pytest.mark.covers("graders 6.8", "graders 11")
-@pytest.mark.parametrize("mode", ["compat", "strict"])
+@pytest.mark.parametrize("mode", ["Compat", "Strict"])
 @pytest.mark.parametrize(("text", "tests", "compat", "strict", "results", "error_code"), ROWS)
 def test_row_has_the_verdict_of_its_mode(
     text: str, tests: str, compat: int, strict: int, results: tuple[int, ...], error_code: int | None, mode: str
 ) -> None:
     grade = make_grader(mode).grade(answer(text, tests))
-    assert grade.score == (compat if mode == "compat" else strict)
+    assert grade.score == (compat if mode == "Compat" else strict)
     assert (grade.case_results, grade.error_code) == (results, error_code)
 
 
@@ -53,7 +53,7 @@ def test_reason_and_outcome_tell_timeout_from_absence() -> None:
 
 
 @pytest.mark.covers("graders 2.2", "graders 6.8")
-@pytest.mark.parametrize("mode", ["compat", "strict"])
+@pytest.mark.parametrize("mode", ["Compat", "Strict"])
 def test_empty_test_list_is_an_error_and_no_zero(mode: str) -> None:
     with pytest.raises(errors.DataError, match="empty list"):
         make_grader(mode).check({"input_output": '{"inputs": [], "outputs": []}'})
@@ -130,8 +130,8 @@ SOLUTION = "class Solution:\n    def add(self, a, b):\n        return a + b"
     ],
 )  # fmt: skip
 def test_rule_or_correction_decides(text: str, tests: Mapping[str, object], compat: int, strict: int) -> None:
-    assert make_grader("compat").grade(answer(text, tests)).score == compat
-    assert make_grader("strict").grade(answer(text, tests)).score == strict
+    assert make_grader("Compat").grade(answer(text, tests)).score == compat
+    assert make_grader("Strict").grade(answer(text, tests)).score == strict
 
 
 BLOCKS = "print(sum(map(int, input().split())))"
@@ -158,8 +158,8 @@ def test_program_is_taken_from_blocks_as_models_write_them(
     completion: str, tests: Mapping[str, object], compat: int, strict: int
 ) -> None:
     given = base.Answer(prompt="", completion=completion, columns={"query_id": "q", "input_output": json.dumps(tests)})
-    assert make_grader("compat").grade(given).score == compat
-    assert make_grader("strict").grade(given).score == strict
+    assert make_grader("Compat").grade(given).score == compat
+    assert make_grader("Strict").grade(given).score == strict
 
 
 @pytest.mark.covers("graders 6.7")

@@ -154,7 +154,7 @@ def test_record_without_an_id_is_an_error(make_grader: MakeGrader) -> None:
 
 @pytest.mark.covers("graders 1")
 def test_mode_compat_reproduces_nothing(make_grader: MakeGrader) -> None:
-    reward = process_config.GraderConfig(name="mine", type="rewards:named", mode="compat")
+    reward = process_config.GraderConfig(name="mine", type="rewards:named", mode="Compat")
     with pytest.raises(errors.ManifestError, match="no compat mode"):
         registry.build([reward], registry.BUILT_IN)
 

@@ -45,24 +45,24 @@ class Sheet:
     absent: str
     refused: tuple[Mapping[str, object], ...]
     config: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    modes: tuple[str, ...] = ("strict", "compat")
+    modes: tuple[str, ...] = ("Strict", "Compat")
 
 
 PROGRAM = "```python\n# adds what it is given\n{}\n```"
 SHEETS = [
-    Sheet(type="exact", record=ANSWER, right="5", wrong="6", absent=" ", refused=NO_GOLD, modes=("strict",)),
+    Sheet(type="exact", record=ANSWER, right="5", wrong="6", absent=" ", refused=NO_GOLD, modes=("Strict",)),
     Sheet(
         type="math", record=ANSWER, right=r"\boxed{5}", wrong=r"\boxed{6}", absent="?", refused=NO_GOLD,
-        modes=("strict",),
+        modes=("Strict",),
     ),
     Sheet(
         type="reasoning_gym", record=GYM, right="<answer>5</answer>", wrong="<answer>6</answer>", absent="5",
         refused=({}, {"answer": "5"}, {"answer": "5", "metadata": {}}), config={"requireTags": True},
-        modes=("strict",),
+        modes=("Strict",),
     ),
     Sheet(
         type="code", record={"input_output": SUM}, right=PROGRAM.format("print(sum(map(int, input().split())))"),
-        wrong=PROGRAM.format("print(4)"), absent="print(3)", refused=NO_TESTS, modes=("strict",),
+        wrong=PROGRAM.format("print(4)"), absent="print(3)", refused=NO_TESTS, modes=("Strict",),
     ),
     Sheet(
         type="areal-code", record={"input_output": SUM}, right=PROGRAM.format("print(sum(map(int, input().split())))"),
@@ -72,7 +72,7 @@ SHEETS = [
         type="repository-tests", record={"repository": json.dumps(REPOSITORY)},
         right=attack_repositories.completion(attack_repositories.RIGHT),
         wrong=attack_repositories.completion(attack_repositories.WRONG), absent="```python\nreturn a + b\n```",
-        refused=NO_REPOSITORY, modes=("strict",),
+        refused=NO_REPOSITORY, modes=("Strict",),
     ),
     Sheet(
         type="areal-math", record={"solutions": [r"\boxed{5}"]}, right=r"\boxed{5}", wrong=r"\boxed{6}", absent="five",

@@ -296,13 +296,13 @@ async def test_remembered_verdicts_are_bounded(make_item: MakeItem, monkeypatch:
     ("changes", "error", "message"),
     [
         ({"rewards": ()}, errors.ManifestError, "at least one reward"),
-        ({"execution": {"isolation": "none"}}, errors.SandboxError, "allowUnsafe"),
+        ({"execution": {"isolation": {"type": "None"}}}, errors.SandboxError, "allowUnsafe"),
         (
             {"rewards": [{"name": "r", "type": "maths"}]},
             errors.ManifestError,
             f"type 'maths'; expected one of {', '.join(sorted(registry.BUILT_IN))}",
         ),
-        ({"rewards": [{"name": "r", "type": "math", "mode": "compat"}]}, errors.ManifestError, "no compat mode"),
+        ({"rewards": [{"name": "r", "type": "math", "mode": "Compat"}]}, errors.ManifestError, "no compat mode"),
         ({"rewards": [{"name": "r", "type": "math", "config": {"boxed": 1}}]}, errors.ManifestError, "config.boxed"),
     ],
     ids=["no rewards", "isolation none", "unknown type", "compat of ours", "unknown option"],

@@ -24,34 +24,34 @@ def graded(grader: base.Grader, completion: str, gold: object) -> base.Grade:
 
 
 @pytest.mark.covers("graders 7.1", "graders 7.2", "graders 7.3")
-@pytest.mark.parametrize("mode", ["compat", "strict"])
+@pytest.mark.parametrize("mode", ["Compat", "Strict"])
 @pytest.mark.parametrize(("type_", "config", "completion", "gold", "compat", "strict"), ROWS)
 def test_row_has_the_verdict_of_its_mode(
     type_: str, config: dict[str, object], completion: str, gold: object, compat: int, strict: int, mode: str
 ) -> None:
     grade = graded(make_grader(type_, config, mode), completion, gold)
-    assert grade.score == (compat if mode == "compat" else strict)
+    assert grade.score == (compat if mode == "Compat" else strict)
 
 
 @pytest.mark.covers("reading_an_answer")
 @pytest.mark.parametrize(
     ("method", "completion", "gold", "expected"),
     [
-        ("strict", "#### 3/4", "#### 3", 0), ("strict", "#### .5", "#### 0.5", 1), ("strict", "#### 0.5", "#### .5", 1),
-        ("strict", "#### 1,2", "#### 12", 0), ("strict", "#### 12,34", "#### 1234", 0),
-        ("strict", "#### 5, 6", "#### 5", 0),
-        ("strict", "#### 5 million", "#### 5", 0), ("strict", "#### 5 apples", "#### 5", 1),
-        ("strict", "#### 1 2", "#### 1", 0),
-        ("strict", "#### \u22125", "#### -5", 1), ("strict", "#### \u22125", "#### 5", 0),
-        ("strict", "#### 10^6", "#### 10", 0),
-        ("strict", "#### 5 or 6", "#### 5", 0), ("strict", "#### 50%", "#### 50", 1),
-        ("strict", "#### 7 hours", "#### 7", 1),
+        ("Strict", "#### 3/4", "#### 3", 0), ("Strict", "#### .5", "#### 0.5", 1), ("Strict", "#### 0.5", "#### .5", 1),
+        ("Strict", "#### 1,2", "#### 12", 0), ("Strict", "#### 12,34", "#### 1234", 0),
+        ("Strict", "#### 5, 6", "#### 5", 0),
+        ("Strict", "#### 5 million", "#### 5", 0), ("Strict", "#### 5 apples", "#### 5", 1),
+        ("Strict", "#### 1 2", "#### 1", 0),
+        ("Strict", "#### \u22125", "#### -5", 1), ("Strict", "#### \u22125", "#### 5", 0),
+        ("Strict", "#### 10^6", "#### 10", 0),
+        ("Strict", "#### 5 or 6", "#### 5", 0), ("Strict", "#### 50%", "#### 50", 1),
+        ("Strict", "#### 7 hours", "#### 7", 1),
         # A gold that mode compat reads is not an error.
-        ("strict", "#### 1234", "#### 12,34", 1), ("strict", "#### 5", "#### 5,", 1),
+        ("Strict", "#### 1234", "#### 12,34", 1), ("Strict", "#### 5", "#### 5,", 1),
         ("flexible", "it is 2,3.5", "#### 23.5", 0), ("flexible", "\u22125", "#### 5", 0),
         ("flexible", ".5", "#### 0.5", 1),
-        ("strict", "#### **72**", "#### 72", 1), ("strict", r"#### \boxed{72}", "#### 72", 1),
-        ("strict", "#### 2**3", "#### 2", 0), ("strict", "#### **72** or 73", "#### 72", 0),
+        ("Strict", "#### **72**", "#### 72", 1), ("Strict", r"#### \boxed{72}", "#### 72", 1),
+        ("Strict", "#### 2**3", "#### 2", 0), ("Strict", "#### **72** or 73", "#### 72", 0),
         ("flexible", "in all 72 million", "#### 72", 0), ("flexible", "we get 72x", "#### 72", 0),
         ("flexible", "it is 3/4", "#### 4", 0), ("flexible", "it is 2^6", "#### 6", 0),
         ("flexible", "5 or 6", "#### 6", 0),
@@ -69,7 +69,7 @@ def test_number_is_read_whole_in_strict_mode(method: str, completion: str, gold:
 
 
 @pytest.mark.covers("graders 7.1")
-@pytest.mark.parametrize("mode", ["compat", "strict"])
+@pytest.mark.parametrize("mode", ["Compat", "Strict"])
 @pytest.mark.parametrize(("type_", "completion"), [("gsm8k", "I give up"), ("gsm8k", "72"), ("clevr_count_70k", "3")])
 def test_answer_in_another_form_is_no_answer(type_: str, completion: str, mode: str) -> None:
     grade = graded(make_grader(type_, {}, mode), completion, "#### 3" if type_ == "gsm8k" else "3")
@@ -78,7 +78,7 @@ def test_answer_in_another_form_is_no_answer(type_: str, completion: str, mode: 
 
 @pytest.mark.covers("graders 1")
 def test_format_score_goes_to_a_found_but_wrong_answer_only() -> None:
-    grader = make_grader("gsm8k", {"formatScore": 0.25}, "strict")
+    grader = make_grader("gsm8k", {"formatScore": 0.25}, "Strict")
     assert graded(grader, "#### 5", "#### 6").score == 0.25
     assert graded(grader, "five", "#### 6").score == 0.0
 
@@ -87,7 +87,7 @@ def test_format_score_goes_to_a_found_but_wrong_answer_only() -> None:
 @pytest.mark.parametrize("columns", [{}, {"answer": ""}, {"answer": []}, {"answer": "72"}])
 def test_gold_without_a_mark_is_an_error_that_names_the_key(columns: dict[str, object]) -> None:
     with pytest.raises(errors.DataError, match="answer"):
-        make_grader("gsm8k", {}, "strict").check(columns)
+        make_grader("gsm8k", {}, "Strict").check(columns)
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ def test_gold_without_a_mark_is_an_error_that_names_the_key(columns: dict[str, o
 )
 def test_option_that_is_not_served_is_refused(config: dict[str, object]) -> None:
     with pytest.raises(errors.ManifestError, match="config"):
-        make_grader("gsm8k", config, "strict")
+        make_grader("gsm8k", config, "Strict")
 
 
 @pytest.mark.covers("graders 7.2")
 @hypothesis.given(value=st.integers(-(10**40), 10**40), other=st.integers(-(10**40), 10**40))
 def test_strict_compares_values_whatever_the_commas(value: int, other: int) -> None:
-    grader = make_grader("gsm8k", {}, "strict")
+    grader = make_grader("gsm8k", {}, "Strict")
     assert graded(grader, f"#### {other:,}", f"#### {value}").score == float(value == other)
 
 
@@ -111,4 +111,4 @@ def test_strict_compares_values_whatever_the_commas(value: int, other: int) -> N
 )
 def test_hostile_text_ends_without_reward(text: str) -> None:
     for type_, gold in (("gsm8k", "#### 5"), ("clevr_count_70k", "5")):
-        assert graded(make_grader(type_, {}, "strict"), text, gold).score == 0.0
+        assert graded(make_grader(type_, {}, "Strict"), text, gold).score == 0.0

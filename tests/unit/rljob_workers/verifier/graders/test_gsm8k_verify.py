@@ -10,7 +10,7 @@ R = enums.VerdictReason
 ROWS = grader_rows.GSM8K_VERIFY
 
 
-@pytest.fixture(scope="module", params=["compat", "strict"])
+@pytest.fixture(scope="module", params=["Compat", "Strict"])
 def grader(request: pytest.FixtureRequest) -> base.Grader:
     config = {"name": "r", "type": "gsm8k", "mode": request.param, "config": {"method": "math_verify"}}
     made = registry.build([process_config.GraderConfig.model_validate(config)], registry.BUILT_IN)[0]

@@ -33,8 +33,8 @@ OWN = ("exact", "math", "reasoning_gym", "code", "repository-tests")
 GRADERS = [
     (type_, config, mode)
     for type_, config in CONFIGS
-    for mode in ("strict", "compat")
-    if mode == "strict" or type_ not in OWN
+    for mode in ("Strict", "Compat")
+    if mode == "Strict" or type_ not in OWN
 ]
 FRAGMENTS = [
     *"9 ( ) [ ] { } {( ! ^ 9^ 9! (9!)! 1/ , 1, ,000 . - $ $1 & # [1 = x= x ab".split(),  # noqa: SIM905

@@ -26,7 +26,7 @@ def warm() -> dict[tuple[str, str, str], oat_grader.OatGrader]:
     graders = {
         (type_, mode, version): make_grader(type_, mode, verifierVersion=version)
         for type_ in ("boxed", "answer_tag")
-        for mode in ("compat", "strict")
+        for mode in ("Compat", "Strict")
         for version in ("fast", "math_verify")
     }
     for grader in graders.values():
@@ -40,7 +40,7 @@ def answered(completion: str, gold: object) -> base.Answer:
 
 @pytest.mark.covers("graders 8.2", "graders 8.3", "graders 8.4")
 @pytest.mark.parametrize(("mode", "version", "column"), [
-    ("compat", "fast", 0), ("compat", "math_verify", 1), ("strict", "fast", 2), ("strict", "math_verify", 3),
+    ("Compat", "fast", 0), ("Compat", "math_verify", 1), ("Strict", "fast", 2), ("Strict", "math_verify", 3),
 ])  # fmt: skip
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row[1]}-{row[2]}" for row in ROWS])
 def test_row_has_the_verdict_of_its_mode_and_version(
@@ -69,20 +69,20 @@ def test_row_has_the_verdict_of_its_mode_and_version(
     ],
 )  # fmt: skip
 def test_formatted_says_whether_the_required_form_was_there(type_: str, completion: str, formatted: bool) -> None:
-    grade = make_grader(type_, "compat").quick(answered(completion, "5"))
+    grade = make_grader(type_, "Compat").quick(answered(completion, "5"))
     assert grade is not None
     assert (grade.score, grade.formatted) == (0.0, formatted)
 
 
 @pytest.mark.covers("graders 8.3")
-@pytest.mark.parametrize(("mode", "reason", "formatted"), [("compat", R.WRONG, True), ("strict", R.NO_ANSWER, False)])
+@pytest.mark.parametrize(("mode", "reason", "formatted"), [("Compat", R.WRONG, True), ("Strict", R.NO_ANSWER, False)])
 def test_empty_box_is_formatted_in_compat_and_no_answer_in_strict(mode: str, reason: R, formatted: bool) -> None:
     grade = make_grader("boxed", mode).quick(answered(r"\boxed{}", "5"))
     assert grade is not None
     assert (grade.reason, grade.formatted) == (reason, formatted)
 
 
-@pytest.mark.parametrize("mode", ["compat", "strict"])
+@pytest.mark.parametrize("mode", ["Compat", "Strict"])
 @pytest.mark.parametrize(
     ("answer", "gold"),
     [
@@ -116,18 +116,18 @@ READ = [
 def test_strict_refuses_what_says_something_else(
     warm: dict[tuple[str, str, str], oat_grader.OatGrader], completion: str, gold: str, expected: int, version: str
 ) -> None:
-    assert warm["boxed", "strict", version].grade(answered(completion, gold)).score == expected
+    assert warm["boxed", "Strict", version].grade(answered(completion, gold)).score == expected
 
 
 def test_comma_that_groups_no_thousands_separates_in_compat_mode_too(
     warm: dict[tuple[str, str, str], oat_grader.OatGrader],
 ) -> None:
-    assert warm["boxed", "compat", "fast"].grade(answered(r"\boxed{2,3.5}", "23.5")).score == 0.0
+    assert warm["boxed", "Compat", "fast"].grade(answered(r"\boxed{2,3.5}", "23.5")).score == 0.0
 
 
 @pytest.mark.covers("graders 8.1")
 def test_loose_rule_needs_only_the_answer_tags() -> None:
-    grade = make_grader("answer_tag", "strict", tagRule="loose").quick(answered(r"<answer>\boxed{5}</answer>", "5"))
+    grade = make_grader("answer_tag", "Strict", tagRule="loose").quick(answered(r"<answer>\boxed{5}</answer>", "5"))
     assert grade is not None
     assert grade.reason is R.OK
 
@@ -135,7 +135,7 @@ def test_loose_rule_needs_only_the_answer_tags() -> None:
 @pytest.mark.covers("graders 8.3")
 def test_tagged_answer_ends_at_the_first_closing_tag_in_strict_mode_only() -> None:
     completion = "</think> <answer>5</answer>, or 6</answer>"
-    strict, compat = (make_grader("answer_tag", mode).quick(answered(completion, "5")) for mode in ("strict", "compat"))
+    strict, compat = (make_grader("answer_tag", mode).quick(answered(completion, "5")) for mode in ("Strict", "Compat"))
     assert strict is not None
     assert strict.reason is R.OK
     assert compat is None or compat.score == 0.0
@@ -143,7 +143,7 @@ def test_tagged_answer_ends_at_the_first_closing_tag_in_strict_mode_only() -> No
 
 @pytest.mark.covers("graders 4.2", "graders 8.2")
 def test_any_member_of_a_list_and_a_boxed_gold_count() -> None:
-    grader = make_grader("boxed", "strict")
+    grader = make_grader("boxed", "Strict")
     for gold in (["4", "5"], r"\boxed{5}", 5):
         grade = grader.quick(answered(r"\boxed{5}", gold))
         assert grade is not None
@@ -153,12 +153,12 @@ def test_any_member_of_a_list_and_a_boxed_gold_count() -> None:
 @pytest.mark.parametrize("columns", [{}, {"answer": []}, {"answer": ["5", ""]}, {"answer": None}])
 def test_record_without_gold_is_an_error_naming_the_key(columns: dict[str, object]) -> None:
     with pytest.raises(errors.DataError, match="answer"):
-        make_grader("boxed", "strict").check(columns)
+        make_grader("boxed", "Strict").check(columns)
 
 
 def test_tag_rule_is_no_option_of_boxed() -> None:
     with pytest.raises(errors.ManifestError, match="tagRule"):
-        make_grader("boxed", "strict", tagRule="loose")
+        make_grader("boxed", "Strict", tagRule="loose")
 
 
 @pytest.mark.parametrize("version", ["fast", "math_verify"])
@@ -171,7 +171,7 @@ def test_tag_rule_is_no_option_of_boxed() -> None:
     ],
 )  # fmt: skip
 def test_hostile_answer_ends_without_reward_and_without_a_worker(version: str, text: str) -> None:
-    grade = make_grader("boxed", "strict", verifierVersion=version).quick(answered(rf"\boxed{{{text}}}", "7"))
+    grade = make_grader("boxed", "Strict", verifierVersion=version).quick(answered(rf"\boxed{{{text}}}", "7"))
     assert grade is not None
     assert (grade.score, grade.reason in (R.PARSE_ERROR, R.WRONG)) == (0.0, True)
 

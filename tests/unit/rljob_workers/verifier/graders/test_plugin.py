@@ -129,7 +129,7 @@ def test_name_that_two_packages_have_is_refused(installed: pathlib.Path) -> None
 
 
 def test_compat_mode_is_refused(installed: pathlib.Path) -> None:
-    config = process_config.GraderConfig(name="short", type="plugin:word-count", mode="compat")
+    config = process_config.GraderConfig(name="short", type="plugin:word-count", mode="Compat")
     with pytest.raises(errors.ManifestError, match="plugin:word-count reproduces no published grader"):
         build(config)
 

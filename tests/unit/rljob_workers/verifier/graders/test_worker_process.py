@@ -31,7 +31,7 @@ REWARD = process_config.GraderConfig(name="r", type="obedient")
 async def grade(
     obedient: str, make_config: Callable[..., process_config.VerifierConfig], verifier_metrics: metrics.Metrics
 ) -> AsyncIterator[Callable[[str], "asyncio.Future[base.Grade]"]]:
-    config = make_config(REWARD, cpu_limit_s=0.5, wall_limit_s=60.0, execution={"memoryBytes": "256Mi"})
+    config = make_config(REWARD, cpu_limit_s=0.5, wall_limit_s=60.0, execution={"memory": "256Mi"})
     (grader,) = service.make_graders(config, [obedient])
     workers = service.make_pool(config, num_slots=1, metrics=verifier_metrics, extra=[obedient])
     await workers.start()

@@ -15,7 +15,7 @@ from rljob_workers.verifier import grading, service
 from rljob_workers.verifier.sandbox.processes import procfs
 
 R, O = enums.VerdictReason, enums.VerifyOutcome  # noqa: E741  # short in tables
-LEVELS = {"confined": {}, "none": {"execution": {"isolation": "none", "allowUnsafe": True}}}
+LEVELS = {"confined": {}, "none": {"execution": {"isolation": {"type": "None"}, "allowUnsafe": True}}}
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 

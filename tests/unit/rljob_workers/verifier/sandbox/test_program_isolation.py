@@ -117,7 +117,7 @@ async def test_default_isolation_serves_programs_and_stops_what_they_may_not_do(
     answers = tmp_path / "answers"
     answers.write_text("3")
     config = make_config(CODE, wall_limit_s=60.0, num_slots=1)
-    assert config.execution.isolation == "sandbox"
+    assert config.execution.isolation.type == "Sandbox"
     verifier = service.Service(config)
     await verifier.start()
     try:
@@ -164,7 +164,7 @@ if __name__ == "__main__":
 def test_verifier_of_a_runtime_class_serves_programs_where_the_kernel_has_no_landlock_and_filters_cannot_ask(
     make_config: MakeConfig, confined: profile.Confinement, tmp_path: pathlib.Path
 ) -> None:
-    gvisor = {"isolation": "runtimeClass:gvisor"}
+    gvisor = {"isolation": {"type": "RuntimeClass", "runtimeClassName": "gvisor"}}
     config = make_config(CODE, wall_limit_s=60.0, num_slots=1, execution=gvisor)
     writes = f"open({str(tmp_path / 'new')!r}, 'w')\n{RIGHT}"
     calls = f"import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)\n{RIGHT}"

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rljob_api import process_config
+from rljob_api.manifest.verifier import IsolationSpec
+from rljob_testing.sections import section
 from rljob_workers.verifier import frames, service
 from rljob_workers.verifier import worker as grading_worker
 from rljob_workers.verifier.sandbox.confinement import profile
@@ -33,13 +35,15 @@ REQUEST = {
 }  # fmt: skip
 # The worker, the program, and three grandchildren whose parents have ended; where it is confined, the interpreter that
 # it was forked from.
-NUM_MEMBERS = {"none": 5, "sandbox": 6}
+NUM_MEMBERS = {"None": 5, "Sandbox": 6}
 
 
 @contextlib.asynccontextmanager
 async def crowded(isolation: str) -> AsyncIterator[tuple[launcher.ProcessWorker, frozenset[int]]]:
     """Yield a worker in the midst of a program, and who that is."""
-    hello = grading_worker.Hello(rewards=(REWARD,), memory_bytes=512 << 20, isolation=isolation)
+    hello = grading_worker.Hello(
+        rewards=(REWARD,), memory_bytes=512 << 20, isolation=section(IsolationSpec, type=isolation)
+    )
     worker = await launcher.start(module=service.WORKER_MODULE, arguments=[], hello=hello.payload())
     asked = asyncio.ensure_future(worker.exchange(frames.encode(REQUEST, max_bytes=frames.MAX_REQUEST_BYTES)))
     try:
@@ -56,7 +60,7 @@ async def crowded(isolation: str) -> AsyncIterator[tuple[launcher.ProcessWorker,
 
 
 async def test_look_at_a_tree_ends_at_its_bound(confined: profile.Confinement) -> None:
-    async with crowded("sandbox") as (worker, members):
+    async with crowded("Sandbox") as (worker, members):
         some = procfs.tree(worker.pid, at_most=3)
         session = frozenset(map(os.getsid, members)) - {worker.pid}
         assert len(some) == 3
@@ -69,7 +73,7 @@ def alive(members: frozenset[int]) -> list[int]:
 
 
 @pytest.mark.covers("sandbox P8", "sandbox 4", "security")
-@pytest.mark.parametrize("isolation", ["sandbox", "none"])
+@pytest.mark.parametrize("isolation", ["Sandbox", "None"])
 async def test_program_and_orphans_end_with_their_worker(isolation: str, confined: profile.Confinement) -> None:
     async with crowded(isolation) as (worker, members):
         assert await worker.teardown()
@@ -78,7 +82,7 @@ async def test_program_and_orphans_end_with_their_worker(isolation: str, confine
 
 @pytest.mark.covers("sandbox P8", "sandbox 4")
 async def test_orphans_of_a_worker_that_died_by_itself_end_too(confined: profile.Confinement) -> None:
-    async with crowded("sandbox") as (worker, members):
+    async with crowded("Sandbox") as (worker, members):
         # As the pool does while it waits.
         worker.note_programs()
         os.kill(worker.pid, signal.SIGKILL)

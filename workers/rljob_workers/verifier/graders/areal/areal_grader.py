@@ -31,7 +31,7 @@ class ArealMathGrader:
     def __init__(self, config: process_config.GraderConfig) -> None:
         """Raises ManifestError for an unknown option or an unusable file of solutions."""
         options = base.options(reward_options.SolutionOptions, config)
-        self._compat = config.mode == "compat"
+        self._compat = config.mode == "Compat"
         self._solutions: Mapping[str, tuple[str, ...]] | None = None
         if options.solution_path:
             self._solutions = metadata.solutions(pathlib.Path(options.solution_path))

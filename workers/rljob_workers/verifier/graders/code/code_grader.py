@@ -35,7 +35,7 @@ class CodeGrader(base.SingleTimeLimit):
     def __init__(self, config: process_config.GraderConfig, *, run: RunFn = sandbox.run) -> None:
         """Raises ManifestError for an unknown option or an unusable file of tests."""
         options = base.options(reward_options.SolutionOptions, config)
-        self._compat, self._run = config.mode == "compat", run
+        self._compat, self._run = config.mode == "Compat", run
         self._cpu_s, self._wall_s = config.cpu_limit_s, config.wall_limit_s
         self._memory_bytes, self._output_bytes = config.memory_bytes, config.output_bytes
         self._packages = sandbox.packages_of(config)

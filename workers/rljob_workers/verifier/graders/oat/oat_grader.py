@@ -25,7 +25,7 @@ class OatGrader(base.SingleTimeLimit):
 
     def __init__(self, config: process_config.GraderConfig) -> None:
         """Raises ManifestError for an unknown option."""
-        self._compat, self._tag_rule = config.mode == "compat", ""
+        self._compat, self._tag_rule = config.mode == "Compat", ""
         if config.type == "boxed":
             self._version = base.options(reward_options.BoxedOptions, config).verifier_version
         else:
