@@ -128,7 +128,7 @@ REASONS: Mapping[ConditionType, Mapping[str, tuple[str, ...]]] = {
     _T.ACCEPTED: {
         "True": ("Accepted",),
         "False": (
-            "InvalidSpec", "ReferenceNotFound", "CapabilityMissing", "IgnoredField", "NameConflict", "Forbidden",
+            "InvalidSpec", "ReferenceNotFound", "CapabilityMissing", "NameConflict", "Forbidden",
             "ChildRejected", "QueueNameConflict",
         ),
         "Unknown": ("Pending",),
@@ -141,8 +141,14 @@ REASONS: Mapping[ConditionType, Mapping[str, tuple[str, ...]]] = {
         "True": ("Admitted",),
         "False": ("WaitingForQuota", "ExceedsMaxQuota", "NoMatchingFlavor", "Evicted", "Deactivated", "Suspended"),
     },
-    _T.SUSPENDING: {"True": ("SuspendRequested", "Preempted", "QuotaEvicted"), "False": ("NotSuspending",)},
-    _T.SUSPENDED: {"True": ("UserRequested", "WaitingForQuota", "Evicted"), "False": ("Resumed", "NotSuspended")},
+    _T.SUSPENDING: {
+        "True": ("SuspendRequested", "RetryRequested", "Preempted", "QuotaEvicted"),
+        "False": ("NotSuspending",),
+    },
+    _T.SUSPENDED: {
+        "True": ("UserRequested", "RetryRequested", "WaitingForQuota", "Evicted"),
+        "False": ("Resumed", "NotSuspended"),
+    },
     _T.STATE_DURABLE: {"True": ("PersistentVolume", "ExternalStore"), "False": ("EmptyDir", UPLOADS_FAILING)},
     _T.PODS_SCHEDULED: {
         "True": ("Scheduled",),
@@ -156,14 +162,14 @@ REASONS: Mapping[ConditionType, Mapping[str, tuple[str, ...]]] = {
         "False": ("ProbeFailed", "NetworkNotEnforced", "LayerMissing"),
         "Unknown": ("ProbePending",),
     },
-    _T.COORDINATOR_READY: {"True": ("Ready",), "False": ("Starting", "Unreachable", "LedgerFailed", "CrashLoop")},
+    _T.COORDINATOR_READY: {"True": ("Ready",), "False": ("Starting", "Unreachable", "CrashLoop")},
     _T.TRAINER_READY: {
         "True": ("Ready",),
-        "False": ("Starting", "Restarting", "BackingOff", "AttemptFailed", "CrashLoop"),
+        "False": ("Starting", "Restarting", "BackingOff", "CrashLoop"),
     },
     _T.ROLLOUT_READY: {
         "True": ("Ready",),
-        "False": ("Starting", "LoadingWeights", "TooStale", "BelowMinimum", "CrashLoop"),
+        "False": ("Starting", "BelowMinimum", "CrashLoop"),
     },
     _T.VERIFIER_READY: {
         "True": ("Ready",),
@@ -171,7 +177,7 @@ REASONS: Mapping[ConditionType, Mapping[str, tuple[str, ...]]] = {
     },
     _T.RUNNING: {"True": ("Running",), "False": ("Starting", "Restarting", "NotReady", "Suspended", "Finished")},
     _T.DEGRADED: {
-        "True": ("RolloutsBelowTarget", "VerifiersBelowTarget", *DEGRADED_BY_RUN, "AutoscalerMetricsMissing"),
+        "True": ("RolloutsBelowTarget", "VerifiersBelowTarget", *DEGRADED_BY_RUN),
         "False": ("AtTarget",),
     },
     _T.AUTOSCALING_ACTIVE: {
@@ -179,7 +185,7 @@ REASONS: Mapping[ConditionType, Mapping[str, tuple[str, ...]]] = {
         "False": ("MetricsUnavailable", "ProviderMissing", "Paused"),
     },
     _T.RECONCILING: {
-        "True": ("Pending", "Starting", "Updating", "Suspending", "Restarting", "WaitingForCertificates"),
+        "True": ("Pending", "Starting", "Suspending", "Restarting"),
         "False": ("UpToDate", "Blocked"),
     },
     _T.STALLED: {"True": (*STALL_REASONS, "Failed", "NotAccepted"), "False": ("Progressing",)},
@@ -188,7 +194,6 @@ REASONS: Mapping[ConditionType, Mapping[str, tuple[str, ...]]] = {
         "True": (
             "RestartLimitExceeded", "InfraLimitExceeded", "ConfigurationError", "FailJobRule",
             "SchedulingDeadlineExceeded", "StartupDeadlineExceeded", "ActiveDeadlineExceeded", "StallTimeout",
-            "InfraFailureFractionExceeded", "CheckpointUnreadable",
         ),
         "False": ("NotFailed",),
     },

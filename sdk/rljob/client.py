@@ -1,11 +1,16 @@
 """The jobs of one namespace of a cluster."""
 
+import json
 import pathlib
 from collections.abc import Sequence
 
-from rljob import manifest
+import pydantic
+
+from rljob import errors, manifest
 from rljob.api import Api
 from rljob.job import Job
+from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.runtime import JobRuntime
 
 
 class Client:
@@ -37,11 +42,24 @@ class Client:
     def submit(self, job: manifest.Source, *, dry_run: bool = False) -> Job:
         """Create the job, or change the one of its name, and return it. dry_run: only ask whether it would be taken.
 
+        It is checked with the runtime that it names, where this user may read that.
+
         Raises ManifestError with every problem before anything is sent; RefusedError with the fields that the API
         server refuses, such as those that a running job may not change; ApiError.
         """
-        body = manifest.for_cluster(manifest.of(job), namespace=self.namespace)
+        checked = manifest.of(job)
+        body = manifest.for_cluster(checked, namespace=self.namespace, runtime=self._runtime(checked))
         return Job(self._api, self._api.apply(body, dry_run=dry_run))
+
+    def _runtime(self, job: RLJob) -> JobRuntime | None:
+        """Return the runtime that a job names; None where it names none, or where that cannot be read."""
+        reference = job.spec.runtime_ref
+        if reference is None:
+            return None
+        try:
+            return JobRuntime.model_validate_json(json.dumps(self._api.runtime(reference.kind, reference.name)))
+        except (errors.ApiError, pydantic.ValidationError):
+            return None
 
     def get(self, name: str) -> Job:
         """Raises NotFoundError, ApiError."""

@@ -113,6 +113,11 @@ class Job:
         """Continue from the checkpoint. Raises ApiError."""
         self._read(self._api.patch(self.name, {"spec": {"suspend": False}}))
 
+    def retry(self) -> None:
+        """Let a failed run go on from its last checkpoint. Raises ManifestError if it has not failed, ApiError."""
+        self.refresh()
+        self._read(self._api.patch(self.name, {"spec": {"retry": cluster.next_retry(self._job)}}))
+
     def delete(self) -> None:
         """Delete the job and what it owns; claims that are kept stay. Raises ApiError."""
         self._api.delete(self.name)

@@ -13,6 +13,7 @@ import urllib3
 from rljob import errors
 from rljob.api import Object
 from rljob_api import enums
+from rljob_api.manifest.runtime import CLUSTER_KIND
 
 # connect, read
 _LIMITS_S = (10.0, 30.0)
@@ -45,6 +46,12 @@ class KubernetesApi:
 
     def get(self, name: str) -> Object:
         return _answer(self._custom.get_namespaced_custom_object, **self._where, namespace=self.namespace, name=name)
+
+    def runtime(self, kind: str, name: str) -> Object:
+        where = {**self._where, "plural": f"{kind.lower()}s"}
+        if kind == CLUSTER_KIND:
+            return _answer(self._custom.get_cluster_custom_object, **where, name=name)
+        return _answer(self._custom.get_namespaced_custom_object, **where, namespace=self.namespace, name=name)
 
     def jobs(self, selector: str) -> list[Object]:
         return _items(

@@ -3,12 +3,16 @@
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import cast
+
+from pydantic import JsonValue
 
 from rljob_api import enums, errors
 from rljob_api.manifest import base
 from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.runtime import JobRuntime
 from rljob_api.validation import load as reading
-from rljob_api.validation import rules
+from rljob_api.validation import rules, runtimes
 from rljob_workers.local import prepare
 
 Source = RLJob | Mapping[str, object] | pathlib.Path
@@ -45,14 +49,20 @@ def of(source: Source) -> RLJob:
     return reading.load_manifest(json.dumps(source))
 
 
-def for_cluster(job: RLJob, *, namespace: str) -> dict[str, object]:
-    """Return the object to apply. The job's own namespace counts where it names one.
+def for_cluster(job: RLJob, *, namespace: str, runtime: JobRuntime | None = None) -> dict[str, object]:
+    """Return the object to apply. The job's own namespace counts where it names one. runtime: None where it names none,
+    or cannot be read.
 
     Raises ManifestError with every problem that a cluster sees.
     """
-    if problems := [*rules.problems(job.spec), *rules.cluster_problems(job.spec, may_have_runtime=True)]:
+    body = as_values(job, namespace=namespace)
+    if runtime is not None:
+        problems = runtimes.problems_with(cast(JsonValue, body), runtime)
+    else:
+        problems = [*rules.problems(job.spec), *rules.cluster_problems(job.spec, may_have_runtime=True)]
+    if problems:
         raise errors.ManifestError(*problems)
-    return as_values(job, namespace=namespace)
+    return body
 
 
 def as_values(job: RLJob, *, namespace: str = "") -> dict[str, object]:

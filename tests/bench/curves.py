@@ -18,7 +18,7 @@ ESTIMATORS: Mapping[str, Sequence[str]] = {
     # Its denominator is the longest answer that may be sampled: rollout.sampling.maxTokens of the example.
     "drgrpo": (
         "algorithm.advantageEstimator=drgrpo",
-        "algorithm.loss.aggregation=constant",
+        "algorithm.loss.aggregation=Constant",
         'algorithm.loss.constantDenominator="8"',
     ),
     "rloo": ("algorithm.advantageEstimator=rloo",),
@@ -27,8 +27,8 @@ ESTIMATORS: Mapping[str, Sequence[str]] = {
 LAGS = (0, 1, 4)
 # The clip band is centred on the trainer's policy before the step, or on the one that sampled.
 LOSSES: Mapping[str, Sequence[str]] = {
-    "decoupled": ("algorithm.loss.proximal=recompute",),
-    "coupled": ("algorithm.loss.proximal=behavior",),
+    "decoupled": ("algorithm.loss.proximal=Recompute",),
+    "coupled": ("algorithm.loss.proximal=Behavior",),
 }
 MAX_STEPS = 200
 Series: TypeAlias = tuple[str, int, str, int]
@@ -218,7 +218,7 @@ runs what is missing in `docs/learning_curves.jsonl`, a line a run, and makes th
 started again.
 
 - Lag is `async.maxOffPolicySteps`: the oldest token of a step may be that many versions behind; 0 is synchronous.
-- Decoupled is `loss.proximal: Recompute` with weights truncated at 2; coupled is `behavior`, PPO with two policies.
+- Decoupled is `loss.proximal: Recompute` with weights truncated at 2; coupled is `Behavior`, PPO with two policies.
 - Rewards are means of a step's raw rewards: of the first {FIRST} steps, and of the last {LAST} with the lowest and
   highest seed. Target: the first step at which the mean of {WINDOW} steps is {TARGET} or more, median of the seeds; -
   where a seed did not reach it. Held out: accuracy of the last version, greedy, on 200 other questions.

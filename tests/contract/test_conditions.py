@@ -3,11 +3,23 @@
 import pathlib
 import re
 
-from rljob_api.conditions import REASONS, ConditionType
+from rljob_api.conditions import DEGRADED_BY_RUN, REASONS, STALL_REASONS, UPLOADS_FAILING, ConditionType
 from rljob_api.validation import crd
 from rljob_testing import condition_rules
 
-PAGE = (pathlib.Path(__file__).parents[2] / "docs/conditions.md").read_text()
+ROOT = pathlib.Path(__file__).parents[2]
+WRITERS = [
+    *sorted((ROOT / "operator").rglob("*.py")),
+    *sorted((ROOT / "workers").rglob("*.py")),
+    ROOT / "proto/rljob_api/lifecycle.py",
+]
+# Of jobs that wait for a quota or for all pods at once.
+OF_QUEUES = {
+    "Admitted", "CapabilityMissing", "ExceedsMaxQuota", "NoMatchingFlavor", "Deactivated", "QueueNameConflict",
+    "Preempted", "QuotaEvicted", "WaitingForGang",
+}  # fmt: skip
+NAMED_BY_CONSTANTS = {*STALL_REASONS, *DEGRADED_BY_RUN, UPLOADS_FAILING}
+PAGE = (ROOT / "docs/conditions.md").read_text()
 T = ConditionType
 
 
@@ -28,6 +40,18 @@ def test_every_reason_is_documented_under_its_status_and_no_other() -> None:
     assert documented() == in_code
 
 
+def test_every_reason_is_written_by_somebody() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in WRITERS)
+    nobodys = [
+        f"{kind}={status}: {reason}"
+        for kind, by_status in REASONS.items()
+        for status, reasons in by_status.items()
+        for reason in reasons
+        if f'"{reason}"' not in sources and reason not in {*OF_QUEUES, *NAMED_BY_CONSTANTS}
+    ]
+    assert not nobodys, "alerts and runbooks would wait for these in vain"
+
+
 def test_what_generic_tools_conclude_is_what_the_page_says() -> None:
     current = {**dict.fromkeys(T, "False"), T.ACCEPTED: "True"}
     states = {
@@ -46,6 +70,6 @@ def test_what_generic_tools_conclude_is_what_the_page_says() -> None:
 
 
 def test_every_column_of_kubectl_get_is_documented_with_its_field() -> None:
-    rows = re.findall(r"^\| (\w+)( \(`-o wide`\))? \| `(\.[\w.]+)` \| (.+) \|$", PAGE, flags=re.MULTILINE)
+    rows = re.findall(r"^\| (\w+)( \(`-o wide`\))? \| `(\.[^`]+)` \| (.+) \|$", PAGE, flags=re.MULTILINE)
     shown = [(name, path, int(bool(wide)), text) for name, wide, path, text in rows]
     assert shown == [(name, path, priority, text) for name, path, _, priority, text in crd.COLUMNS]

@@ -41,7 +41,9 @@ class FakeJobApi:
         watches: Sequence[Sequence[Body | errors.ApiError]] = (),
         pods: Sequence[Body] = (),
         logs: Mapping[str, Sequence[str]] | None = None,
+        runtime: Body | errors.ApiError | None = None,
     ) -> None:
+        self._runtime: Body | errors.ApiError = {} if runtime is None else runtime
         self._reads, self._watches = list(reads), [list(events) for events in watches]
         self._pods, self._logs = list(pods), dict(logs or {})
         self.calls: list[tuple[object, ...]] = []
@@ -54,6 +56,12 @@ class FakeJobApi:
     def get(self, name: str) -> Body:
         self.calls.append(("get", name))
         return self._next(self._reads)
+
+    def runtime(self, kind: str, name: str) -> Body:
+        self.calls.append(("runtime", kind, name))
+        if isinstance(self._runtime, errors.ApiError):
+            raise self._runtime
+        return self._runtime
 
     def jobs(self, selector: str) -> list[Body]:
         self.calls.append(("jobs", selector))

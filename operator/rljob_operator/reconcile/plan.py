@@ -1,6 +1,6 @@
 """From what is wanted and what is observed to what to do. Pure and total: no clock, no environment, no I/O.
 
-    over? ----------> clean up, later delete          (terminal conditions are asked first and never taken back)
+    over? ----------> clean up, later delete          (asked first; nothing but a retry takes a failure back)
     stopping? ------> trainer and rollouts, verifiers, coordinator, Suspended
     not admitted? --> say so; begin nothing           (a running one keeps its children and gets its next attempt)
     else -----------> trainer's attempt, then every child that differs
@@ -32,7 +32,7 @@ from rljob_operator.model import (
     earliest,
     ref_of,
 )
-from rljob_operator.policies import attempts, deadlines, drift, failure, refusals, scheduling, usage
+from rljob_operator.policies import attempts, deadlines, drift, failure, refusals, retry, scheduling, usage
 from rljob_operator.policies import stall as stalling
 from rljob_operator.reconcile import conditions, scale_down, suspend, trainer
 from rljob_operator.reconcile import status as reporting
@@ -49,12 +49,17 @@ def plan(observed: Observed, desired: DesiredObjects, *, now: float) -> Plan:
         return Plan()
     statuses = conditions.statuses(observed.status.conditions)
     if reporting.is_terminal(statuses):
+        if retry.is_asked_for(observed.job.spec, observed.status):
+            return _retry(observed, now=now)
         return _finished(observed, succeeded=statuses.get(Type.COMPLETE) == "True", now=now)
     rejected = _rejected(desired)
     stage = suspend.stage(suspend.pods_left(observed, now=now))
     was_suspending = statuses.get(Type.SUSPENDING) == "True"
     if suspend.keeps_stopping(suspend=observed.job.spec.suspend, was_suspending=was_suspending, current=stage):
         return _stop(observed, stage, rejected, now=now)
+    if was_suspending and retry.is_stopping(observed.status) and not observed.job.spec.suspend:
+        outcome = dataclasses.replace(rejected, suspended=retry.REQUESTED)
+        return _write(observed, _shown(observed, observed.status, now=now), outcome, Plan(again_at=now), now=now)
     if observed.job.spec.suspend:
         outcome = dataclasses.replace(rejected, suspended="UserRequested")
         status = observed.status.model_copy(update={"scheduled_time": None})
@@ -65,6 +70,15 @@ def plan(observed: Observed, desired: DesiredObjects, *, now: float) -> Plan:
         outcome = dataclasses.replace(rejected, suspended="UserRequested" if stopped else "")
         return _write(observed, observed.status, outcome, Plan(), now=now)
     return _run(observed, desired, now=now)
+
+
+def _retry(observed: Observed, *, now: float) -> Plan:
+    """Return a plan that only takes the failure back. What is left of the run is stopped next, as for a suspension, and
+    the run then resumes as from one.
+    """
+    outcome = conditions.RunOutcome(suspending=retry.REQUESTED)
+    status = _shown(observed, retry.begun(observed.status, observed.job.spec), now=now)
+    return _write(observed, status, outcome, Plan(again_at=now, irrevocable=True), now=now)
 
 
 def _rejected(desired: DesiredObjects) -> conditions.RunOutcome:
@@ -104,7 +118,8 @@ def _stop(observed: Observed, stage: suspend.SuspendStage, rejected: conditions.
         status = attempts.with_record(status, attempts.closed(attempt, ending, step=status.step, now=now))
     asked_at = suspend.asked_at(observed.status, now=now)
     actions = suspend.stop_actions(observed, stage, asked_at=asked_at, now=now)
-    outcome = dataclasses.replace(rejected, suspending="SuspendRequested")
+    is_retry = retry.is_stopping(observed.status) and not observed.job.spec.suspend
+    outcome = dataclasses.replace(rejected, suspending=retry.REQUESTED if is_retry else "SuspendRequested")
     given_up = _given_up(observed, now=now)
     rest = dataclasses.replace(given_up, actions=(*actions, *given_up.actions), again_at=now + _LOOK_AGAIN_S)
     return _write(observed, status, outcome, rest, now=now)
@@ -313,7 +328,8 @@ def _shown(observed: Observed, status: JobStatus, *, now: float) -> JobStatus:
     status = reporting.with_scaling(status, observed.status, to=rollout.desired, now=now)
     shown = RolloutStatus.model_validate(
         {
-            "replicas": len(observed.pods_of(enums.Role.ROLLOUT)),
+            # As a Deployment counts: an autoscaler that saw pods on their way out would scale by them.
+            "replicas": sum(not (pod.deleting or pod.is_terminal) for pod in observed.pods_of(enums.Role.ROLLOUT)),
             "selector": f"rljob.dev/uid={observed.job.metadata.uid},rljob.dev/role={enums.Role.ROLLOUT}",
             "ready": f"{rollout.ready}/{rollout.desired}",
             "onLatest": reporting.on_latest(observed.status, observed.report),
@@ -331,6 +347,7 @@ def _shown(observed: Observed, status: JobStatus, *, now: float) -> JobStatus:
 def _write(observed: Observed, status: JobStatus, outcome: conditions.RunOutcome, rest: Plan, *, now: float) -> Plan:
     """Return what of `rest` is due, with the status before it, if that differs from what is written."""
     rest = refusals.without_refused(rest, observed, now=now)
+    status = retry.seen(status, observed.job.spec, failed=bool(outcome.failed))
     outcome = dataclasses.replace(outcome, refused=refusals.shown(rest.refused, now=now))
     full = conditions.with_conditions(observed, status, outcome, now=now)
     # What was used changes all the time: it is written with what changes otherwise, and when a pod ends, which may go.

@@ -52,10 +52,11 @@ STARVATION_STEPS = 10
 CACHE_BLOCK_TOKENS = 16
 
 
-# What a running job takes over by itself, and all that is below; its pods stay. Anything else changes while it is
-# suspended, or never.
+# What a running job takes over by itself, and all that is below; its pods stay. Anything else changes before it begins,
+# while it is suspended or has failed, or never.
 LIVE = (
     "suspend",
+    "retry",
     "maxSteps",
     "activeDeadlineSeconds",
     "schedulingDeadlineSeconds",
@@ -89,6 +90,13 @@ class JobSpec(Section):
     """Desired state."""
 
     suspend: bool = Field(default=False, description="Checkpoint, then free every pod; resuming continues from there.")
+    retry: int = Field(
+        default=0,
+        ge=0,
+        le=INT32,
+        description="Raise it to continue a run that failed in a cluster from its last checkpoint: one retry for each"
+        " new value. Without effect on a run that has not failed.",
+    )
     managed_by: Annotated[str, Field(min_length=1, max_length=63)] = Field(
         default=OUR_OPERATOR,
         description="Controller that acts on the job; immutable. Any other value: ours leaves it alone.",

@@ -55,7 +55,7 @@ class RoleStatus(Observed):
 class RolloutStatus(Observed):
     """The scale subresource reads replicas and selector."""
 
-    replicas: Step = Field(default=0, description="Rollout pods.")
+    replicas: Step = Field(default=0, description="Rollout pods that neither end nor have ended.")
     selector: Annotated[str, Field(max_length=512)] = Field(default="", description="Label selector of rollout pods.")
     on_latest: Step | None = Field(default=None, description="Rollout pods that serve the newest version.")
     ready: Word | None = Field(default=None, description='Ready and desired pods, such as "3/4".')
@@ -214,7 +214,7 @@ class JobStatus(Observed):
 
     observed_generation: Count | None = Field(default=None, description="Generation that the operator has planned for.")
     conditions: tuple[Condition, ...] = Field(
-        default=(), max_length=24, json_schema_extra=CONDITION_KEYS, description="Conditions by type, in a fixed order."
+        default=(), max_length=32, json_schema_extra=CONDITION_KEYS, description="Conditions by type, in a fixed order."
     )
     summary: Word | None = Field(default=None, description="One word for the column; display only.")
     reason: Word | None = Field(default=None, description="Reason of the condition behind summary.")
@@ -252,5 +252,6 @@ class JobStatus(Observed):
     )
     last_checkpoint: CheckpointStatus | None = Field(default=None, description="The last checkpoint.")
     attempt: Step | None = Field(default=None, description="Current trainer attempt.")
+    retry: Step | None = Field(default=None, description="The spec.retry that was acted on last.")
     stalled: StalledStatus | None = Field(default=None, description="Which process blocks the run.")
     usage: UsageStatus | None = Field(default=None, description="What the job has used.")

@@ -148,6 +148,15 @@ _OTHER_RULES = ("managedBy", "resumeFrom")
 FROZEN_WITH_CHECKPOINT = ("model", "data", "seed", "algorithm.groupSize", "algorithm.promptsPerStep")
 
 
+# When a field that a running job does not take over may change: before the first attempt, while everything is stopped,
+# and after a failure, since a retry begins by stopping everything. The conditions say so, for pods outlive `suspend`.
+_MAY_CHANGE = (
+    "!has(oldSelf.status) || !has(oldSelf.status.attempt) || (has(oldSelf.status.conditions)"
+    " && oldSelf.status.conditions.exists(c, c.status == 'True'"
+    " && (c.type == 'Failed' || (c.type == 'Suspended' && oldSelf.spec.suspend))))"
+)
+
+
 # Rules of one state of the object, the API server's own about its name first.
 RULES: tuple[CelRule, ...] = (
     CelRule(
@@ -167,6 +176,13 @@ TRANSITIONS = (
         message="maxSteps may only be raised; to end a run early, suspend or delete it",
     ),
     CelRule(
+        at="spec",
+        field="retry",
+        reason=FORBIDDEN,
+        rule="(has(self.retry) ? self.retry : 0) >= (has(oldSelf.retry) ? oldSelf.retry : 0)",
+        message="retry may only be raised: each new value is one more retry",
+    ),
+    CelRule(
         at="spec.managedBy", rule="self == oldSelf", reason=FORBIDDEN, message="managedBy is immutable: make a new job"
     ),
 )
@@ -176,13 +192,13 @@ def transition_rules(schema: Schema) -> Iterator[CelRule]:
     """Yield the rules that compare two states; a field that may be absent is compared by presence too."""
     yield from TRANSITIONS
     for path in frozen(schema):
-        unchanged = _unchanged(schema, f"spec.{path}", "self", "oldSelf", path)
+        unchanged = _unchanged(schema, f"spec.{path}", "self.spec", "oldSelf.spec", path)
         yield CelRule(
-            at="spec",
-            field=path,
+            at="",
+            field=f"spec.{path}",
             reason=FORBIDDEN,
-            rule=f"oldSelf.suspend || {unchanged}",
-            message=f"{path} is frozen while the job runs: suspend it first",
+            rule=f"{_MAY_CHANGE} || {unchanged}",
+            message=f"{path} is frozen while the job has pods: suspend it and wait until it is Suspended",
         )
     yield CelRule(
         at="spec",
@@ -203,7 +219,7 @@ def transition_rules(schema: Schema) -> Iterator[CelRule]:
 
 
 def frozen(schema: Schema) -> Iterator[str]:
-    """Yield the paths below spec that change only while a job is suspended: all that no running job takes over."""
+    """Yield the paths below spec that change only while a job has no pods: all that no running job takes over."""
     spec = node_at(schema, "spec")
     for key, section in properties(spec).items():
         if key in LIVE or key in _OTHER_RULES:
@@ -278,8 +294,11 @@ def _may_be_absent(node: Schema, keys: Sequence[str]) -> bool:
 COLUMNS: Sequence[tuple[str, str, str, int, str]] = (
     ("Status", ".status.summary", "string", 0, "One word: what the run does."),
     ("Step", ".status.step", "integer", 0, "Finished steps."),
+    ("Steps", ".spec.maxSteps", "integer", 0, "Steps that the run is to make."),
     ("Reward", ".status.reward.mean", "string", 0, "Mean raw reward of the last step."),
     ("Rollout", ".status.rollout.ready", "string", 0, "Ready and desired rollout pods."),
+    ("Attempt", ".status.attempt", "integer", 0, "Trainer attempt."),
+    ("Suspended", '.status.conditions[?(@.type=="Suspended")].status', "string", 0, "Whether it is suspended."),
     ("Lag", ".status.version.lag", "integer", 0, "Steps between the newest and the oldest serving weights."),
     ("Age", ".metadata.creationTimestamp", "date", 0, "Time since creation."),
     ("Restarts", ".status.restarts.total", "integer", 1, "Trainer restarts."),
@@ -352,12 +371,33 @@ def root_schema() -> dict[str, JsonValue]:
             "apiVersion": {"type": "string", "description": "Version of this schema."},
             "kind": {"type": "string", "description": "Kind of the object."},
             "metadata": {"type": "object", "properties": {"name": _object_name()}},
-            "spec": without_defaults(structural(JobSpec)),
+            "spec": _short_pods(without_defaults(structural(JobSpec))),
             "status": {**structural(JobStatus), "default": {"conditions": _initial_conditions()}},
         },
     }
     attach(schema)
     return schema
+
+
+def _short_pods(spec: Schema) -> Schema:
+    """Return the schema of spec whose pods describe their own fields and nothing below: those are core/v1's, they come
+    four times, and docs/manifest.md describes them.
+    """
+    for role in enums.Role:
+        for field in properties(node_at(spec, f"{role}.pod")).values():
+            _drop_descriptions(field, keeps_own=True)
+    return spec
+
+
+def _drop_descriptions(node: JsonValue, *, keeps_own: bool = False) -> None:
+    if isinstance(node, list):
+        for item in node:
+            _drop_descriptions(item)
+    elif isinstance(node, dict):
+        if not keeps_own and isinstance(node.get("description"), str):
+            del node["description"]
+        for value in node.values():
+            _drop_descriptions(value)
 
 
 def _object_name() -> dict[str, JsonValue]:

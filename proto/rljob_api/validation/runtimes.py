@@ -19,7 +19,7 @@ from pydantic import JsonValue, ValidationError
 from rljob_api import errors
 from rljob_api.manifest.job import JobSpec, RLJob
 from rljob_api.manifest.runtime import JobRuntime, RoleTemplatesSpec
-from rljob_api.validation import fields, load, messages, pod_templates
+from rljob_api.validation import fields, load, messages, pod_templates, rules
 
 Document = dict[str, JsonValue]
 DEFAULTS, FIXED = "defaults", "fixed"
@@ -29,6 +29,7 @@ MAX_BYTES = 65_536
 _OF_THE_JOB = {
     "runtimeRef": "a runtime refers to no other",
     "suspend": "each job is suspended by itself",
+    "retry": "each job is retried by itself",
     "managedBy": "it is a job's own and immutable",
     "resumeFrom": "it is the history of one job",
     "rollout.replicas": "autoscalers write it into the job: use rollout.autoscaling",
@@ -70,6 +71,21 @@ def with_runtime(document: JsonValue, runtime: JobRuntime) -> tuple[JsonValue, M
         return document, Merged(spec={})
     outcome = merged(cast(Document, document["spec"]), runtime)
     return {**document, "spec": outcome.spec}, outcome
+
+
+def problems_with(document: JsonValue, runtime: JobRuntime) -> list[str]:
+    """Return a sentence for everything that a cluster refuses of a manifest whose runtime is known, its values among
+    them.
+    """
+    whole, outcome = with_runtime(document, runtime)
+    if outcome.problems:
+        return list(outcome.problems)
+    try:
+        job = load.load_manifest(json.dumps(whole))
+    except errors.ManifestError as error:
+        return attributed(error.problems, outcome.origins)
+    found = [*rules.problems(job.spec), *rules.cluster_problems(job.spec), *template_problems(job, runtime)]
+    return attributed(found, outcome.origins)
 
 
 def attributed(problems: Sequence[str], origins: Mapping[str, str]) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 
 import rljob
 from rljob import errors
+from rljob_testing import runtime_makers
 from rljob_testing.cluster import manifests
 from rljob_testing.examples import ROOT
 from rljob_testing.fake_job_api import FakeJobApi, condition, event, stored
@@ -156,6 +157,28 @@ def test_why_names_pods_that_do_not_run() -> None:
     api = FakeJobApi(reads=[stored()] * 2, pods=[pod("sums-trainer-0", "trainer", ready=False), pod("r", "rollout")])
     account = client(api).get("sums").why()
     assert [process.sentence for process in account.down] == ["sums-trainer-0: CrashLoopBackOff"]
+
+
+def test_a_failed_run_is_retried_by_the_next_number_and_no_other_run_is() -> None:
+    api = FakeJobApi(reads=[stored(status=FAILED)] * 3 + [stored(status=COMPLETE)])
+    job = client(api).get("sums")
+    job.retry()
+    assert api.calls[-1] == ("patch", "sums", {"spec": {"retry": 1}})
+    with pytest.raises(rljob.ManifestError, match="sums is Succeeded: only a run that has Failed is retried"):
+        job.retry()
+
+
+def test_a_job_is_checked_with_its_runtime_where_that_may_be_read() -> None:
+    spec = {**manifests.job("sums", {})["spec"], "runtimeRef": {"name": "platform"}}  # type: ignore[dict-item]
+    job = rljob.make("sums", {**spec, "security": {"tls": "Disabled"}})
+    fixed = runtime_makers.document(fixed={"security": {"tls": "Operator"}})
+    api = FakeJobApi(runtime=fixed)
+    with pytest.raises(rljob.ManifestError, match="ClusterRLJobRuntime platform fixes it at 'Operator'"):
+        client(api).submit(job)
+    assert [call[0] for call in api.calls] == ["runtime"]
+    hidden = FakeJobApi(runtime=errors.ApiError("forbidden", 403))
+    client(hidden).submit(job)
+    assert [call[0] for call in hidden.calls] == ["runtime", "apply"]
 
 
 def test_suspending_and_resuming_are_one_field() -> None:

@@ -224,6 +224,22 @@ def submit(
 
 
 @app.command()
+def retry(
+    job: JobArgument = "",
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Namespace of the job.", show_default="that of the context")
+    ] = "",
+    context: Annotated[
+        str, typer.Option("--context", help="kubectl context to use.", show_default="the current one")
+    ] = "",
+) -> None:
+    """Let a run that failed in a cluster continue from its last checkpoint. On one machine: `rljob run` again."""
+    from rljob_workers.cli import cluster, kubectl
+
+    _exit_with(lambda: cluster.retry(kubectl.Kubectl(namespace=namespace, context=context), job))
+
+
+@app.command()
 def status(
     ctx: typer.Context,
     job: JobArgument = "",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pydantic
 
 from rljob_api import enums, errors
+from rljob_api.conditions import ConditionType
 from rljob_api.manifest.status import Condition, JobStatus
 from rljob_workers.cli import kubectl
 from rljob_workers.local import prepare
@@ -19,7 +20,7 @@ JOB_LABEL, ROLE_LABEL = f"{enums.API_GROUP}/job", f"{enums.API_GROUP}/role"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One RLJob. stalled_after_s: its stall timeout, None where the object does not say."""
+    """One RLJob. stalled_after_s: its stall timeout, None where the object has none. retry, suspend: of the spec."""
 
     name: str
     namespace: str
@@ -27,6 +28,8 @@ class Job:
     stalled_after_s: float | None
     status: JobStatus
     raw_status: kubectl.Object
+    retry: int = 0
+    suspend: bool = False
 
     def condition(self, kind: str) -> Condition | None:
         return next((condition for condition in self.status.conditions if condition.type == kind), None)
@@ -95,7 +98,29 @@ def job_of(body: kubectl.Object) -> Job:
         stalled_after_s=None if limit is None else float(limit),
         status=status,
         raw_status=raw,
+        retry=int(body["spec"].get("retry", 0)),
+        suspend=bool(body["spec"].get("suspend", False)),
     )
+
+
+def next_retry(job: Job) -> int:
+    """Return the spec.retry that lets a failed run go on. Raises ManifestError for one that has not failed, or that is
+    asked to already.
+    """
+    if not job.holds(ConditionType.FAILED):
+        what = job.status.summary or "Pending"
+        raise errors.ManifestError(f"{job.name} is {what}: only a run that has Failed is retried")
+    if job.retry > (job.status.retry or 0):
+        waits = "once spec.suspend is false" if job.suspend else "as soon as an operator sees it"
+        raise errors.ManifestError(f"{job.name} has spec.retry {job.retry} already: it goes on {waits}")
+    return job.retry + 1
+
+
+def retry(client: kubectl.Kubectl, name: str) -> int:
+    """Let a failed run go on from its last checkpoint. Raises ManifestError, ClusterError."""
+    job = find(client, name)
+    print(client.patch(_RESOURCE, job.name, {"spec": {"retry": next_retry(job)}}))
+    return int(enums.ExitCode.OK)
 
 
 def pods(client: kubectl.Kubectl, job: str) -> list[Pod]:

@@ -49,6 +49,11 @@ class Kubectl:
         options = ["--server-side", "--field-manager=rljob", "--filename=-", f"--request-timeout={_REQUEST_S}s"]
         return self._run("apply", *options, *(["--dry-run=server"] if dry_run else []), stdin=manifest).strip()
 
+    def patch(self, kind: str, name: str, change: Object) -> str:
+        """Merge a change into an object; return what kubectl prints. Raises ClusterError with kubectl's own words."""
+        options = ["--type=merge", f"--patch={json.dumps(change)}", "--field-manager=rljob"]
+        return self._run("patch", kind, name, *options, f"--request-timeout={_REQUEST_S}s").strip()
+
     def _run(self, *words: str, stdin: str = "") -> str:
         what = " ".join(word for word in words[:2] if not word.startswith("-"))
         try:

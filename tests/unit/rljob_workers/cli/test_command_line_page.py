@@ -41,6 +41,17 @@ def prepared(run: layout.RunDir, dumped: Callable[..., None], kubectl: FakeKubec
     dumped("e00000001", kind="eval-rollout")
     run.path.rename(run.path.with_name(JOB))
     kubectl.answers(f"get rljobs.rljob.dev {JOB}", RLJOB)
+    has_failed = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "StallTimeout",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    kubectl.answers(
+        "get rljobs.rljob.dev failed",
+        {**RLJOB, "metadata": {"name": "failed"}, "status": {"conditions": [has_failed]}},
+    )
+    kubectl.answers("patch rljobs.rljob.dev failed", "rljob.rljob.dev/failed patched\n")
     pod = {"metadata": {"name": f"{JOB}-trainer-0"}}
     kubectl.answers("get pods", {"items": [pod]})
     kubectl.answers("get events", {"items": []})

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import Result
 
 from rljob_api import errors
-from rljob_testing import examples
+from rljob_testing import examples, runtime_makers
 from rljob_testing.fake_kubectl import FakeKubectl
 from rljob_workers.cli import extras
 
@@ -42,6 +42,42 @@ def test_what_a_job_leaves_out_may_be_said_by_a_runtime_of_the_cluster(rljob: Rl
     kubectl.answers("apply", "rljob.rljob.dev/dapo serverside-applied\n")
     assert rljob("submit", FOR_CLUSTERS, "--set", "spec.storage={}").exit_code == 0
     assert len(kubectl.calls()) == 1
+
+
+PLATFORM = ("--set", "spec.runtimeRef={name: platform}")
+
+
+def test_a_job_is_checked_with_the_values_of_the_runtime_that_it_names(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    runtime = runtime_makers.document(fixed={"trainer": {"processesPerNode": 5}, "security": {"tls": "Operator"}})
+    kubectl.answers("get clusterrljobruntimes.rljob.dev platform", runtime)
+    result = rljob("submit", FOR_CLUSTERS, *PLATFORM, "--set", "spec.security={tls: Disabled}")
+    assert result.exit_code == 2
+    assert "spec.security.tls is 'Disabled', but ClusterRLJobRuntime platform fixes it at" in result.stderr
+    assert not any("apply" in call for call in kubectl.calls())
+
+
+def test_storage_that_neither_job_nor_runtime_names_is_refused_before_the_server_is_asked(
+    rljob: Rljob, kubectl: FakeKubectl
+) -> None:
+    kubectl.answers("apply", "rljob.rljob.dev/dapo serverside-applied\n")
+    without = ("submit", FOR_CLUSTERS, *PLATFORM, "--set", "spec.storage={}")
+    kubectl.answers("get clusterrljobruntimes.rljob.dev platform", runtime_makers.document())
+    result = rljob(*without)
+    assert (result.exit_code, "spec.storage.type is null" in result.stderr) == (2, True), result.stderr
+    storage = {"type": "Persistent", "checkpoints": {"claimName": "team", "accessMode": "ReadWriteMany"}}
+    kubectl.answers(
+        "get clusterrljobruntimes.rljob.dev platform", runtime_makers.document(defaults={"storage": storage})
+    )
+    result = rljob(*without)
+    assert result.exit_code == 0, result.stderr
+    assert "storage" not in kubectl.calls()[-1]
+
+
+def test_a_runtime_that_may_not_be_read_is_named_and_the_job_is_sent(rljob: Rljob, kubectl: FakeKubectl) -> None:
+    kubectl.answers("apply", "rljob.rljob.dev/dapo serverside-applied\n")
+    result = rljob("submit", FOR_CLUSTERS, *PLATFORM)
+    assert result.exit_code == 0
+    assert "note: ClusterRLJobRuntime platform cannot be read (kubectl get clusterrljobruntimes" in result.stderr
 
 
 def test_what_the_server_refuses_is_its_own_sentence(rljob: Rljob, kubectl: FakeKubectl) -> None:
