@@ -171,7 +171,7 @@ def _rules() -> str:
         " values of the\njob's runtime and the defaults:",
         *dict.fromkeys(f"- {_place(rule)}: {rule.message}" for rule in crd.RULES),
         "",
-        f"May change only while the job is suspended: {frozen}.",
+        f"May change before the first attempt, while the job is Suspended, and once it has Failed: {frozen}.",
         "",
         f"May not change once there is a checkpoint (start another job for that): {frozen_with_checkpoint}.",
     ]

@@ -114,7 +114,7 @@ class Job:
         self._read(self._api.patch(self.name, {"spec": {"suspend": False}}))
 
     def retry(self) -> None:
-        """Let a failed run go on from its last checkpoint. Raises ManifestError if it has not failed, ApiError."""
+        """Let a failed run continue from its last checkpoint. Raises ManifestError if it has not failed, ApiError."""
         self.refresh()
         self._read(self._api.patch(self.name, {"spec": {"retry": cluster.next_retry(self._job)}}))
 

@@ -119,6 +119,24 @@ async def failed_trainer_comes_again_and_the_other_pods_stay(stage: Stage) -> No
     assert found["status"]["trainer"]["attempts"][0]["exitCode"] == 75
 
 
+async def a_failed_run_is_corrected_and_retried_in_place(stage: Stage) -> None:
+    """What no running job takes over is corrected after the failure, and the history stays."""
+    await stage.create(failurePolicy__maxTrainerRestarts=0)
+    await stage.runs()
+    await stage.end_trainer(1)
+    await stage.until("run", "Failed")
+    await stage.edit("run", {"rollout": {"drainSeconds": 7}, "retry": 1})
+    await stage.runs(step=2)
+    found = await stage.job("run")
+    assert found is not None
+    status = found["status"]
+    assert (status["retry"], status["attempt"], status["firstAttempt"]) == (1, 2, 2)
+    assert [attempt["outcome"] for attempt in status["trainer"]["attempts"] if "outcome" in attempt] == ["failed"]
+    assert "completionTime" not in status
+    assert await stage.condition("run", "Failed") == ("False", "NotFailed")
+    assert [job["metadata"]["name"] for job in await stage.children("Job")] == ["run-trainer-2"]
+
+
 async def bad_manifest_is_refused_in_a_condition_and_taken_once_it_is_mended(stage: Stage) -> None:
     # The server takes it: names across sections are no matter of the schema.
     await stage.create(data__filterGroups={"metric": "nobody"})
@@ -130,8 +148,7 @@ async def bad_manifest_is_refused_in_a_condition_and_taken_once_it_is_mended(sta
     assert said.startswith("spec.data.filterGroups.metric is 'nobody'"), "it names the field and what is wrong"
     assert await stage.condition("run", "Stalled") == ("True", "NotAccepted")
     assert await stage.children("StatefulSet") == []
-    for change in ({"suspend": True}, {"data": {"filterGroups": {"metric": "sum"}}}, {"suspend": False}):
-        await stage.edit("run", change)
+    await stage.edit("run", {"data": {"filterGroups": {"metric": "sum"}}})
     await stage.until("run", "Accepted")
     await stage.runs()
 
@@ -270,6 +287,7 @@ async def _scheduler(stage: Stage) -> str:
 STORIES: tuple[Story, ...] = (
     job_runs_finishes_and_frees_its_pods,
     suspended_job_has_no_pod_and_goes_on_as_the_next_attempt,
+    a_failed_run_is_corrected_and_retried_in_place,
     rollouts_follow_the_replicas_of_the_job,
     child_that_another_hand_deletes_or_edits_is_mended,
     failed_trainer_comes_again_and_the_other_pods_stay,

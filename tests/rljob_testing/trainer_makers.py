@@ -197,7 +197,7 @@ def make_returns(
     *,
     gamma: float = 1.0,
     lambda_: str = "1.0",
-    unit: str = "token",
+    unit: str = "Token",
     bootstrap_truncated: bool = False,
     normalize: NormalizeSpec | None = None,
 ) -> dict[str, object]:

@@ -28,7 +28,7 @@ def begun(status: JobStatus, spec: JobSpec) -> JobStatus:
     return status.model_copy(update={"retry": spec.retry, "completion_time": None, "restarts": None})
 
 
-def seen(status: JobStatus, spec: JobSpec, *, failed: bool) -> JobStatus:
+def acknowledged(status: JobStatus, spec: JobSpec, *, failed: bool) -> JobStatus:
     """Return the status with `spec.retry` as acted on where there is no failure: none is saved up for a later one.
 
     The failure that is being written now belongs to the value that was there before it.

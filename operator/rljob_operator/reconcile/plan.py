@@ -347,7 +347,7 @@ def _shown(observed: Observed, status: JobStatus, *, now: float) -> JobStatus:
 def _write(observed: Observed, status: JobStatus, outcome: conditions.RunOutcome, rest: Plan, *, now: float) -> Plan:
     """Return what of `rest` is due, with the status before it, if that differs from what is written."""
     rest = refusals.without_refused(rest, observed, now=now)
-    status = retry.seen(status, observed.job.spec, failed=bool(outcome.failed))
+    status = retry.acknowledged(status, observed.job.spec, failed=bool(outcome.failed))
     outcome = dataclasses.replace(outcome, refused=refusals.shown(rest.refused, now=now))
     full = conditions.with_conditions(observed, status, outcome, now=now)
     # What was used changes all the time: it is written with what changes otherwise, and when a pod ends, which may go.

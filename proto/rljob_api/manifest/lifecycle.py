@@ -160,7 +160,7 @@ class SecuritySpec(Section):
 
     tls: Literal["Operator", "Disabled"] = Field(
         default="Operator",
-        description="Who issues certificates: the operator, or nobody, with which nothing is encrypted.",
+        description="Who issues certificates: the operator, or none, with which nothing is encrypted.",
     )
     network_policy: bool = Field(default=True, description="Make NetworkPolicies for the job.")
 

@@ -108,7 +108,7 @@ def _useless_package(name: str, before: tuple[str, ...]) -> str:
 
 
 class IsolationSpec(Section):
-    """What stands between a program of the policy and the rest of the system."""
+    """What keeps programs of the policy from the rest of the system."""
 
     type: Literal["Sandbox", "RuntimeClass", "None"] = Field(
         default="Sandbox",
@@ -141,7 +141,7 @@ class ExecutionSettings(Section):
     """How model output is graded and isolated. Limits hold per execution."""
 
     isolation: IsolationSpec = Field(
-        default=IsolationSpec(), description="What stands between a program of the policy and the rest of the system."
+        default=IsolationSpec(), description="What keeps programs of the policy from the rest of the system."
     )
     allow_unsafe: bool = Field(default=False, description="Accept isolation.type None.")
     timeout_seconds: int | None = Field(

@@ -84,8 +84,8 @@ def problems_with(document: JsonValue, runtime: JobRuntime) -> list[str]:
         job = load.load_manifest(json.dumps(whole))
     except errors.ManifestError as error:
         return attributed(error.problems, outcome.origins)
-    found = [*rules.problems(job.spec), *rules.cluster_problems(job.spec), *template_problems(job, runtime)]
-    return attributed(found, outcome.origins)
+    refused = [*rules.problems(job.spec), *rules.cluster_problems(job.spec), *template_problems(job, runtime)]
+    return attributed(refused, outcome.origins)
 
 
 def attributed(problems: Sequence[str], origins: Mapping[str, str]) -> list[str]:

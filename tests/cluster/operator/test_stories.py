@@ -98,7 +98,7 @@ async def test_the_job_of_twelve_lines_runs_with_the_platforms_runtime(
         "patch", "rljob", "maths", "-n", stage.namespace, "--type=merge", "-p",
         json.dumps({"spec": {"runtimeRef": {"name": "other"}}}),
     )  # fmt: skip
-    assert "runtimeRef is frozen while the job runs" in refused.stderr
+    assert "runtimeRef is frozen while the job has pods" in refused.stderr
     await stage.delete("RLJob", "maths")
 
 

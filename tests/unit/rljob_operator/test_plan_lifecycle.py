@@ -69,6 +69,17 @@ def test_child_changed_or_deleted_by_hand_is_repaired() -> None:
     assert run.cluster.children[rollout].wanted_replicas == 2
 
 
+def test_rollouts_on_their_way_out_are_not_counted_for_an_autoscaler() -> None:
+    run = running()
+    key, pod = next((key, pod) for key, pod in run.cluster.pods.items() if pod.role is R)
+    run.cluster.pods[key] = dataclasses.replace(pod, deleting=True)
+    run.reconcile()
+    assert run.cluster.job is not None
+    assert run.cluster.job.status is not None
+    assert run.cluster.job.status.rollout is not None
+    assert run.cluster.job.status.rollout.replicas == 1
+
+
 def test_finished_run_is_complete_and_frees_rollouts_and_verifiers_only() -> None:
     run = finished()
     run.wait(DRAIN_S + 1)

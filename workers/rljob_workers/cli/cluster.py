@@ -104,20 +104,21 @@ def job_of(body: kubectl.Object) -> Job:
 
 
 def next_retry(job: Job) -> int:
-    """Return the spec.retry that lets a failed run go on. Raises ManifestError for one that has not failed, or that is
-    asked to already.
+    """Return the spec.retry that lets a failed run continue.
+
+    Raises ManifestError for a run that has not failed, or whose retry is asked for already.
     """
     if not job.holds(ConditionType.FAILED):
         what = job.status.summary or "Pending"
         raise errors.ManifestError(f"{job.name} is {what}: only a run that has Failed is retried")
     if job.retry > (job.status.retry or 0):
         waits = "once spec.suspend is false" if job.suspend else "as soon as an operator sees it"
-        raise errors.ManifestError(f"{job.name} has spec.retry {job.retry} already: it goes on {waits}")
+        raise errors.ManifestError(f"{job.name} has spec.retry {job.retry} already: it continues {waits}")
     return job.retry + 1
 
 
 def retry(client: kubectl.Kubectl, name: str) -> int:
-    """Let a failed run go on from its last checkpoint. Raises ManifestError, ClusterError."""
+    """Let a failed run continue from its last checkpoint. Raises ManifestError, ClusterError."""
     job = find(client, name)
     print(client.patch(_RESOURCE, job.name, {"spec": {"retry": next_retry(job)}}))
     return int(enums.ExitCode.OK)

@@ -96,5 +96,5 @@ def test_a_job_in_plain_text_says_so() -> None:
         found = conditions.conditions(Observed(job=_job({"security.tls": tls})), conditions.RunOutcome(), now=0.0)
         return next(one.message for one in found if one.type == "Accepted")
 
-    assert accepted("off") == 'connections between roles are not encrypted: spec.security.tls is "Disabled"'
-    assert accepted("operator") == ""
+    assert accepted("Disabled") == 'connections between roles are not encrypted: spec.security.tls is "Disabled"'
+    assert accepted("Operator") == ""

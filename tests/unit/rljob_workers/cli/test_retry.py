@@ -28,10 +28,10 @@ def test_a_retry_is_the_next_number(rljob: Rljob, kubectl: FakeKubectl) -> None:
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        (job("Running"), "mine is Running: only a run that has Failed is retried"),
-        (job("Complete"), "mine is Complete: only a run that has Failed is retried"),
-        (job("Failed", retry=1), "mine has spec.retry 1 already: it goes on as soon as an operator sees it"),
-        (job("Failed", retry=1, suspend=True), "mine has spec.retry 1 already: it goes on once spec.suspend is false"),
+        (job("Running"), "is Running: only a run that has Failed is retried"),
+        (job("Complete"), "is Complete: only a run that has Failed is retried"),
+        (job("Failed", retry=1), "has spec.retry 1 already: it continues as soon as an operator sees it"),
+        (job("Failed", retry=1, suspend=True), "has spec.retry 1 already: it continues once spec.suspend is false"),
     ],
 )
 def test_what_cannot_be_retried_is_not_changed(

@@ -178,7 +178,7 @@ def make_config(tmp_path: pathlib.Path) -> Callable[..., process_config.Coordina
     (tmp_path / "held_out.jsonl").write_text("".join(_record(f"e{i}") for i in range(3)), encoding="utf-8")
 
     def source(name: str, *, drop: bool) -> dict[str, object]:
-        invalid = "drop" if drop else "fail"
+        invalid = "Drop" if drop else "Fail"
         return {"name": name, "path": f"{name}.jsonl", "maxPromptTokens": 56, "onInvalidRecord": invalid}
 
     def make(

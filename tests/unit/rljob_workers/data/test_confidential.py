@@ -40,7 +40,7 @@ def source(path: pathlib.Path, record: object, *, drop: bool) -> DataSourceSpec:
     columns = section(ColumnsSpec, id="key") if isinstance(record, dict) and "key" in record else ColumnsSpec()
     return section(
         DataSourceSpec,
-        name="train", path=str(path), max_prompt_tokens=64, on_invalid_record="Drop" if drop else "fail",
+        name="train", path=str(path), max_prompt_tokens=64, on_invalid_record="Drop" if drop else "Fail",
         columns=columns,
     )  # fmt: skip
 

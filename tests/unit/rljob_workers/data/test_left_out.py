@@ -16,7 +16,7 @@ LOADED = records.LoadedSource(
 
 def judged(wrong: list[tuple[int, str]], *, drop: bool) -> left_out.Findings:
     source = section(
-        DataSourceSpec, name="train", path="/d.jsonl", max_prompt_tokens=9, on_invalid_record="Drop" if drop else "fail"
+        DataSourceSpec, name="train", path="/d.jsonl", max_prompt_tokens=9, on_invalid_record="Drop" if drop else "Fail"
     )
     return left_out.judged(source, LOADED, wrong, drops=drop)
 

@@ -31,7 +31,7 @@ def write(tmp_path: pathlib.Path) -> Write:
 def source(path: pathlib.Path, *, drop: bool = False, columns: ColumnsSpec | None = None) -> DataSourceSpec:
     return section(
         DataSourceSpec,
-        name="train", path=str(path), max_prompt_tokens=64, on_invalid_record="Drop" if drop else "fail",
+        name="train", path=str(path), max_prompt_tokens=64, on_invalid_record="Drop" if drop else "Fail",
         columns=columns or ColumnsSpec(),
     )  # fmt: skip
 

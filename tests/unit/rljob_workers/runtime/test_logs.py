@@ -87,7 +87,7 @@ def own_root(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
 
 @pytest.mark.parametrize(
     ("level", "texts", "written"),
-    [("debug", True, True), ("debug", False, False), ("info", True, False)],
+    [("Debug", True, True), ("Debug", False, False), ("Info", True, False)],
 )
 def test_texts_are_written_at_level_debug_and_with_the_switch(
     own_root: logging.Logger, capsys: pytest.CaptureFixture[str], level: str, texts: bool, written: bool

@@ -121,7 +121,7 @@ async def test_the_log_level_follows(watched: Watched, said: Callable[[], list[s
     watched.edit(log_level="Debug")
     await watched.watch.look()
     assert logging.getLogger().level == logging.DEBUG
-    assert said() == ["took over spec.observability.logLevel info to debug"]
+    assert said() == ["took over spec.observability.logLevel Info to Debug"]
 
 
 async def test_what_is_not_followed_is_told_in_one_line_and_once(

@@ -389,7 +389,7 @@ async def test_a_row_says_the_characters_of_the_answer_that_was_graded() -> None
 
 
 def sources(most: int, *, drops: bool) -> filters.Sources:
-    invalid = "drop" if drops else "fail"
+    invalid = "Drop" if drops else "Fail"
     return filters.Sources([section(DataSourceSpec, name="train", max_prompt_tokens=most, on_invalid_record=invalid)])
 
 

@@ -31,7 +31,7 @@ def source(
         name=suite or "train",
         path=str(path),
         max_prompt_tokens=64,
-        on_invalid_record="Drop" if drop else "fail",
+        on_invalid_record="Drop" if drop else "Fail",
     )
     return check.Graded(source=config, suite=suite)
 

@@ -22,7 +22,7 @@ def patient(program: programs.Program, *, stdin: bytes, limits: programs.Limits)
     return programs.run(program, stdin=stdin, limits=dataclasses.replace(limits, wall_s=60.0))
 
 
-def make_grader(mode: str = "strict", run: code_grader.RunFn = patient) -> code_grader.CodeGrader:
+def make_grader(mode: str = "Strict", run: code_grader.RunFn = patient) -> code_grader.CodeGrader:
     reward = process_config.GraderConfig.model_validate(
         {"name": "r", "type": "areal-code", "mode": mode, "cpu_limit_s": 1.0, "wall_limit_s": 100.0}
     )

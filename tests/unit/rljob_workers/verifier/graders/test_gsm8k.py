@@ -37,21 +37,21 @@ def test_row_has_the_verdict_of_its_mode(
 @pytest.mark.parametrize(
     ("method", "completion", "gold", "expected"),
     [
-        ("Strict", "#### 3/4", "#### 3", 0), ("Strict", "#### .5", "#### 0.5", 1), ("Strict", "#### 0.5", "#### .5", 1),
-        ("Strict", "#### 1,2", "#### 12", 0), ("Strict", "#### 12,34", "#### 1234", 0),
-        ("Strict", "#### 5, 6", "#### 5", 0),
-        ("Strict", "#### 5 million", "#### 5", 0), ("Strict", "#### 5 apples", "#### 5", 1),
-        ("Strict", "#### 1 2", "#### 1", 0),
-        ("Strict", "#### \u22125", "#### -5", 1), ("Strict", "#### \u22125", "#### 5", 0),
-        ("Strict", "#### 10^6", "#### 10", 0),
-        ("Strict", "#### 5 or 6", "#### 5", 0), ("Strict", "#### 50%", "#### 50", 1),
-        ("Strict", "#### 7 hours", "#### 7", 1),
+        ("strict", "#### 3/4", "#### 3", 0), ("strict", "#### .5", "#### 0.5", 1), ("strict", "#### 0.5", "#### .5", 1),
+        ("strict", "#### 1,2", "#### 12", 0), ("strict", "#### 12,34", "#### 1234", 0),
+        ("strict", "#### 5, 6", "#### 5", 0),
+        ("strict", "#### 5 million", "#### 5", 0), ("strict", "#### 5 apples", "#### 5", 1),
+        ("strict", "#### 1 2", "#### 1", 0),
+        ("strict", "#### \u22125", "#### -5", 1), ("strict", "#### \u22125", "#### 5", 0),
+        ("strict", "#### 10^6", "#### 10", 0),
+        ("strict", "#### 5 or 6", "#### 5", 0), ("strict", "#### 50%", "#### 50", 1),
+        ("strict", "#### 7 hours", "#### 7", 1),
         # A gold that mode compat reads is not an error.
-        ("Strict", "#### 1234", "#### 12,34", 1), ("Strict", "#### 5", "#### 5,", 1),
+        ("strict", "#### 1234", "#### 12,34", 1), ("strict", "#### 5", "#### 5,", 1),
         ("flexible", "it is 2,3.5", "#### 23.5", 0), ("flexible", "\u22125", "#### 5", 0),
         ("flexible", ".5", "#### 0.5", 1),
-        ("Strict", "#### **72**", "#### 72", 1), ("Strict", r"#### \boxed{72}", "#### 72", 1),
-        ("Strict", "#### 2**3", "#### 2", 0), ("Strict", "#### **72** or 73", "#### 72", 0),
+        ("strict", "#### **72**", "#### 72", 1), ("strict", r"#### \boxed{72}", "#### 72", 1),
+        ("strict", "#### 2**3", "#### 2", 0), ("strict", "#### **72** or 73", "#### 72", 0),
         ("flexible", "in all 72 million", "#### 72", 0), ("flexible", "we get 72x", "#### 72", 0),
         ("flexible", "it is 3/4", "#### 4", 0), ("flexible", "it is 2^6", "#### 6", 0),
         ("flexible", "5 or 6", "#### 6", 0),
@@ -65,7 +65,7 @@ def test_row_has_the_verdict_of_its_mode(
     ],
 )  # fmt: skip
 def test_number_is_read_whole_in_strict_mode(method: str, completion: str, gold: str, expected: int) -> None:
-    assert graded(make_grader("gsm8k", {"method": method}, "strict"), completion, gold).score == expected
+    assert graded(make_grader("gsm8k", {"method": method}, "Strict"), completion, gold).score == expected
 
 
 @pytest.mark.covers("graders 7.1")
