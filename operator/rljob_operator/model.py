@@ -12,7 +12,7 @@ from rljob_api.manifest.status import JobStatus
 # A Kubernetes object as the API server writes it.
 Manifest = Mapping[str, object]
 
-# Keys of a job's ConfigMap, beside a config per role.
+# Keys of a job's ConfigMap, in addition to a config per role.
 IMAGES_KEY, TRAINER_TEMPLATE_KEY, RUNTIME_KEY = "images.json", "trainer-template.json", "runtime.json"
 POD, RLJOB, TRAINER_JOB, CLAIM = "Pod", "RLJob", "Job", "PersistentVolumeClaim"
 ATTEMPT_LABEL, TEMPLATE_HASH = "rljob.dev/attempt", "rljob.dev/template-hash"

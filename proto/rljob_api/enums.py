@@ -160,7 +160,7 @@ class SyncFailure(enum.StrEnum):
 class DrainResult(enum.StrEnum):
     """What became of the groups of a rollout that drains (label of rljob_drain_seconds).
 
-    KILLED: given up while nobody took them back; their leases run out.
+    KILLED: given up while no one took them back; their leases run out.
     """
 
     FINISHED = "finished"

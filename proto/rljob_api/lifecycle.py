@@ -36,7 +36,7 @@ class Exit:
     """How one process, or the pod around it, ended.
 
     exit_code: negative for the signal that ended it; None: the pod never reported one. reason, container_reason,
-    conditions (type and status): of the pod. deleted_by_others: the pod was deleted by somebody else while it ran.
+    conditions (type and status): of the pod. deleted_by_others: the pod was deleted by another client while it ran.
     """
 
     role: enums.Role

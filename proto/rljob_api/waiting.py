@@ -1,5 +1,5 @@
-"""Who holds a run up, from what its processes say they wait for: from waiter to awaited until somebody who waits for
-nobody (docs/design/operator.md#s-11). Pure.
+"""Who blocks a run, from what its processes say they wait for: from waiter to awaited until one that waits for
+nothing (docs/design/operator.md#s-11). Pure.
 
 The operator adds what the cluster says of pods, the command line what a machine says of processes.
 """
@@ -72,7 +72,7 @@ def sentence(link: types.Waiting, now: float) -> str:
 
 
 def chain_of(run: types.RunStatus) -> Chain:
-    """Return who waits for whom in a run, from the trainer, or from the rollouts where it waits for nobody."""
+    """Return who waits for whom in a run, from the trainer, or from the rollouts where it waits for nothing."""
     # A trainer that waits for no other may itself be what the rollouts wait for.
     return chain(run.waiting, first_role=_T if any(link.role == _T for link in run.waiting) else _R)
 
@@ -80,7 +80,7 @@ def chain_of(run: types.RunStatus) -> Chain:
 def chain(waiting: Sequence[types.Waiting], *, first_role: str = "trainer") -> Chain:
     """Return who waits for whom, beginning with `first_role`; of a role's waiters the one that waits longest speaks.
 
-    One that waits for somebody who is in the chain already speaks only if nobody else of its role does: a rollout whose
+    One that waits for a process in the chain already speaks only if no other of its role does: a rollout whose
     groups are at the verifier explains why another gets no group before the trainer has made its step.
     """
     links, role, visited = list[types.Waiting](), first_role, set[str]()
@@ -96,7 +96,7 @@ def chain(waiting: Sequence[types.Waiting], *, first_role: str = "trainer") -> C
 
 def _of_chain(run: types.RunStatus, wait_chain: Chain) -> tuple[str, str]:
     """Return reason and role of the culprit."""
-    # Between their attempts to have a group judged rollouts generate, and wait for nobody.
+    # Between their attempts to have a group judged rollouts generate, and wait for nothing.
     if run.failing_role == _V and (not wait_chain.links or wait_chain.culprit in (_V, _R)):
         return "VerifierFailing", _V
     if not wait_chain.links:
@@ -117,7 +117,7 @@ def _of_chain(run: types.RunStatus, wait_chain: Chain) -> tuple[str, str]:
 
 
 def _of_cycle(run: types.RunStatus, last: types.Waiting) -> tuple[str, str]:
-    """Return reason and role of a circle of waiters, which is one only if nobody in it could go on.
+    """Return reason and role of a circle of waiters, which is one only if none in it could continue.
 
     Trainer and rollouts wait for each other as well while a version is published that a rollout does not take, and
     while one rollout holds all groups that may be open: then the others have nothing to do, and that one is to blame.
@@ -135,7 +135,7 @@ def _behind(run: types.RunStatus) -> list[types.PodStatus]:
 
 
 def _at_work(run: types.RunStatus) -> list[types.PodStatus]:
-    """Return the rollouts that hold groups and wait for nobody: they generate, or are not heard of."""
+    """Return the rollouts that hold groups and wait for nothing: they generate, or are not heard of."""
     waiters = {link.pod for link in run.waiting if link.role == _R}
     return [pod for pod in run.pods if pod.role == _R and pod.leases and pod.pod not in waiters]
 
@@ -155,7 +155,7 @@ def _applying(run: types.RunStatus) -> bool:
 def _culprit(run: types.RunStatus, role: str) -> str:
     """Return the pod of a role that is behind the others: the oldest version, then the one not heard of longest.
 
-    Of rollouts those that hold groups and wait for nobody come first.
+    Of rollouts those that hold groups and wait for nothing come first.
     """
     own = [pod for pod in run.pods if pod.role == role]
     if role == _R and not _behind(run):

@@ -100,7 +100,7 @@ def uploader(
     meter: Meter | None = None,
     resumed: keeping.DurableCheckpoint | None = None,
     keep_last: int = 2,
-    patience_s: float = 600.0,
+    retry_for_s: float = 600.0,
 ) -> uploading.Uploader:
     return uploading.Uploader(
         store=store,
@@ -111,7 +111,7 @@ def uploader(
         clock=clock or FakeClock(),
         meter=meter,
         resumed=resumed,
-        patience_s=patience_s,
+        retry_for_s=retry_for_s,
     )
 
 

@@ -1,7 +1,7 @@
 """Who leads a shard of the namespaces, decided from its Lease. Pure; `kube/election.py` reads and writes Leases.
 
     not read --> led by another --> expired or given back --> taken --> renewed --> given back, or not renewed in time
-Of another's Lease nothing is believed but that it changed, and when that was seen on one's own monotonic clock: two
+Of another's Lease nothing is believed but that it changed, and when that was seen on the own monotonic clock: two
 clocks need not agree on the time, only, within lease_seconds / renew_seconds, on how long a second is. A holder's time
 runs from before its request was sent, that of others from after the answer was read, so the holder's is over first.
 Source: the election of client-go (k8s.io/client-go/tools/leaderelection).

@@ -223,8 +223,15 @@ def write_wait_s(before: JobStatus, after: JobStatus, *, written_at: float | Non
 
 
 def _decisions(status: JobStatus) -> JobStatus:
-    """Return the status without what may wait: all that others act on, and all history, is left."""
+    """Return the status without what may wait: all that others act on is left, and all history.
+
+    What the next pass can read again is no history yet: times of pods, and the uid of an attempt's Job.
+    """
     conditions = tuple(condition.model_copy(update={"reason": "-", "message": ""}) for condition in status.conditions)
     blank = {"conditions": conditions, "reason": None, "roles": (), "rollout": None, "images": ()}
     numbers = {"step": None, "version": None, "trajectories": None, "reward": None, "pace": None, "usage": None}
-    return status.model_copy(update=blank | numbers)
+    read_again = {"start_time": None, "scheduled_time": None}
+    if status.trainer is not None:
+        attempts = tuple(attempt.model_copy(update={"uid": None}) for attempt in status.trainer.attempts)
+        read_again |= {"trainer": status.trainer.model_copy(update={"attempts": attempts})}
+    return status.model_copy(update=blank | numbers | read_again)

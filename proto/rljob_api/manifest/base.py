@@ -142,7 +142,7 @@ def no_effect(because: str) -> str:
 
 
 def filled(section: SectionT, **derived: object) -> SectionT:
-    """Return a copy of a section with derived values in the fields that nobody wrote; they still count as unwritten."""
+    """Return a copy of a section with derived values in fields that are not written; they still count as unwritten."""
     return with_parts(section, **{name: value for name, value in derived.items() if not section.is_written(name)})
 
 

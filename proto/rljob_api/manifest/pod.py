@@ -166,7 +166,7 @@ class ResourceClaimSpec(Section):
 
     @rule()
     def one_source(self) -> Iterator[Problem]:
-        """A claim is somebody else's or made of a template."""
+        """A claim exists already or is made of a template."""
         if (self.resource_claim_name is None) == (self.resource_claim_template_name is None):
             yield "name", self.name, "write one of resourceClaimName and resourceClaimTemplateName"
 

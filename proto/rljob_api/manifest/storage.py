@@ -120,7 +120,7 @@ class CheckpointStorageSpec(ClaimSpec):
         ),
     )
     def store_or_claim(self) -> Iterator[Problem]:
-        """One place, so that nobody looks for checkpoints in the other."""
+        """One place, so that checkpoints are never looked for in the other."""
         values = (self.claim_name, self.size, self.storage_class_name, self.retention, self.access_mode)
         written = [
             key

@@ -239,7 +239,7 @@ def scaled_in_a_cluster_only(spec: JobSpec) -> Iterator[str]:
 
 
 def unconfined_programs(spec: JobSpec) -> Iterator[str]:
-    """What the policy writes runs beside everything else that the verifier may reach."""
+    """What the policy writes runs next to everything else that the verifier may reach."""
     programs = [reward.name for _, _, reward in suites.rewards(spec) if reward.type in PROGRAM_REWARDS]
     if programs and spec.verifier.isolation.type == "None":
         yield messages.invalid(

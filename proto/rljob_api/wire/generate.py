@@ -1,4 +1,4 @@
-"""Regenerate the committed gRPC stubs beside the .proto files. Needs grpcio-tools (extra `dev`)."""
+"""Regenerate the committed gRPC stubs next to the .proto files. Needs grpcio-tools (extra `dev`)."""
 
 import sys
 from pathlib import Path

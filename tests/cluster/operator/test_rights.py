@@ -75,6 +75,18 @@ async def _a_rank_fails_and_the_other_is_taken_away(stage: Stage) -> None:
     await stage.sees(is_second, within_s=_WITHIN_S)
 
 
+async def _a_run_that_takes_too_long_gives_up_its_trainer(stage: Stage) -> None:
+    before = len(stage.requests)
+    await stage.create(activeDeadlineSeconds=1)
+
+    async def has_deleted_a_pod() -> bool:
+        # Of a Job that still counts as active, so that no controller of the cluster takes its pods away first.
+        return any(verb == "delete" and plural == "pods" for verb, plural, _ in stage.requests[before:])
+
+    await stage.sees(has_deleted_a_pod, within_s=_WITHIN_S)
+    await stage.until("run", "Failed", within_s=_WITHIN_S)
+
+
 async def _rollouts_that_scale_are_suspended(stage: Stage) -> None:
     await stage.create(rollout__autoscaling={"minReplicas": 2, "maxReplicas": 3})
     await stage.runs()
@@ -150,6 +162,7 @@ LIVES = (
     operator_stories.rollouts_follow_the_replicas_of_the_job,
     operator_stories.certificates_are_there_before_the_pods_that_mount_them,
     _a_rank_fails_and_the_other_is_taken_away,
+    _a_run_that_takes_too_long_gives_up_its_trainer,
     _rollouts_that_scale_are_suspended,
     _policies_go_when_a_job_ceases_to_want_them,
     _a_job_is_cleaned_up_and_goes_with_its_time_to_live,

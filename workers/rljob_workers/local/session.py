@@ -133,7 +133,7 @@ def _run_segment(
         spawn=launcher.spawn,
         policy=failure_policy.restart_policy_of(spec),
         clock=clock,
-        sweep=supervise.end_strays,
+        sweep=supervise.end_leftover_processes,
     )
     coordinator = next(config for config in configs.values() if isinstance(config, process_config.CoordinatorConfig))
     address = f"{coordinator.bind_host}:{coordinator.control_port}"

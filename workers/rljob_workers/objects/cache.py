@@ -21,7 +21,7 @@ from rljob_workers.runtime import retry
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE_S = 600.0
+_RETRY_FOR_S = 600.0
 # Of an exported model or a checkpoint: its digests are compared.
 _LISTING = "COMPLETE.json"
 
@@ -40,7 +40,7 @@ def file(uri: str, s3: S3Spec, cache: pathlib.Path) -> pathlib.Path:
 
 
 def _patiently(fetch: Callable[[], pathlib.Path]) -> pathlib.Path:
-    return retry.retry_sync(fetch, deadline_s=_PATIENCE_S, backoff=retry.Backoff(first_s=1.0, most_s=30.0))
+    return retry.retry_sync(fetch, deadline_s=_RETRY_FOR_S, backoff=retry.Backoff(first_s=1.0, most_s=30.0))
 
 
 def _fetched(source: stores.Folder, name: str, cache: pathlib.Path) -> pathlib.Path:
@@ -85,7 +85,7 @@ def _digests(source: stores.Folder) -> dict[str, str]:
         listed = json.loads(content)
         return {name: each["digest"] for name, each in listed.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
-        # A file of that name of somebody else's.
+        # Another file of that name.
         return {}
 
 

@@ -7,13 +7,13 @@ from rljob_workers.objects import stores
 from rljob_workers.runtime import retry
 
 # A store that does not answer may be starting, or the name of its service may not be known yet.
-_PATIENCE_S = 30.0
+_RETRY_FOR_S = 30.0
 
 
-def check(folder: stores.Folder, *, patience_s: float = _PATIENCE_S) -> None:
+def check(folder: stores.Folder, *, retry_for_s: float = _RETRY_FOR_S) -> None:
     """Write a small object, read it and delete it. Raises StorageAccessError at once, StorageError after a while."""
     retry.retry_sync(
-        lambda: _write_and_read(folder), deadline_s=patience_s, backoff=retry.Backoff(first_s=0.5, most_s=5.0)
+        lambda: _write_and_read(folder), deadline_s=retry_for_s, backoff=retry.Backoff(first_s=0.5, most_s=5.0)
     )
 
 

@@ -3,20 +3,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api import enums
-from rljob_api.manifest.status import Condition, JobStatus, RoleStatus, RolloutStatus, TrajectoriesStatus
+from rljob_api.manifest.status import (
+    AttemptStatus,
+    Condition,
+    JobStatus,
+    RoleStatus,
+    RolloutStatus,
+    TrainerStatus,
+    TrajectoriesStatus,
+)
 from rljob_operator.reconcile import status
 from rljob_operator.reconcile.reconciler import Reconciler
 from rljob_testing.fake_cluster import wanted
 from rljob_testing.operator_runs import KEY, Run, finish
 
 READY = Condition(type="CoordinatorReady", status="False", reason="Starting", lastTransitionTime="2026-01-01T00:00:00Z")
-BEFORE = JobStatus(conditions=(READY,), summary="Starting")
+BEFORE = JobStatus(conditions=(READY,), summary="Starting", trainer=TrainerStatus(attempts=(AttemptStatus(number=1),)))
 COUNTS = {
     "roles": (RoleStatus(name="rollout", desired=2, ready=1),),
     "rollout": RolloutStatus(replicas=2, ready="1/2"),
     "trajectories": TrajectoriesStatus(accepted=3),
     "reason": "PodsStarting",
     "conditions": (READY.model_copy(update={"message": "1 of 2"}),),
+    "start_time": "2026-01-01T00:00:01Z",
+    "scheduled_time": "2026-01-01T00:00:02Z",
+    "trainer": TrainerStatus(attempts=(AttemptStatus(number=1, uid="uid-of-its-job"),)),
 }
 DECISIONS = {
     "conditions": (READY.model_copy(update={"status": "True"}),),
@@ -25,6 +36,7 @@ DECISIONS = {
     "attempt": 1,
     "first_step_time": "2026-01-01T00:00:09Z",
     "completion_time": "2026-01-01T00:00:09Z",
+    "trainer": TrainerStatus(attempts=(AttemptStatus(number=1, outcome="failed"),)),
 }
 
 

@@ -115,7 +115,7 @@ def _staleness(run: history.Run, numbers: summary.Summary) -> Section:
 def _time(run: history.Run, numbers: summary.Summary) -> list[Section]:
     training, generating = run.training_spans(), run.generating_spans()
     shared_s = intervals.shared_s(training, generating)
-    beside = [shared_s / whole_s if (whole_s := intervals.length_s(spans)) else 0.0 for spans in (training, generating)]
+    shares = [shared_s / whole_s if (whole_s := intervals.length_s(spans)) else 0.0 for spans in (training, generating)]
     timed = any(step.total_s > 0 for step in run.steps)
     updates = numbers.weight_updates
     sync_text = (
@@ -137,8 +137,8 @@ def _time(run: history.Run, numbers: summary.Summary) -> list[Section]:
         ),
         Section(
             title="Overlap",
-            good=f"Do training and generation run at the same time? During {beside[0]:.0%} of the trainer's computing"
-            f" time rollouts were generating, and {beside[1]:.0%} of the generating overlapped with training. Good: one"
+            good=f"Do training and generation run at the same time? During {shares[0]:.0%} of the trainer's computing"
+            f" time rollouts were generating, and {shares[1]:.0%} of the generating overlapped with training. Good: one"
             " of them near 100%; 0% is a synchronous run (maxOffPolicySteps 0).",
             images=[charts.timeline(training=training, generating=generating)] if training and generating else (),
         ),

@@ -188,7 +188,7 @@ class Supervisor:
         )
 
 
-def end_strays(guards: Collection[int]) -> None:
+def end_leftover_processes(guards: Collection[int]) -> None:
     """Kill the children of this process that are not a guard: orphans of a killed guard. For the runner's own
     process.
     """

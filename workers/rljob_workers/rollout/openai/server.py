@@ -62,7 +62,7 @@ class Proxy:
             yield Address(base_url=f"http://127.0.0.1:{self._port}/{name}/v1", api_key=key)
         finally:
             del self._sessions[name]
-            # A client that gave up leaves its call behind; nobody reads the answer any more.
+            # A client that gave up leaves its call behind; no one reads the answer any more.
             for call in session.calls:
                 call.cancel()
 

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 # Size and digest of every file; without it the folder is not whole.
 LISTING = "COMPLETE.json"
-_PATIENCE_S = 600.0
+_RETRY_FOR_S = 600.0
 
 
 def sender(config: process_config.TrainerConfig) -> Callable[[pathlib.Path], None] | None:
@@ -23,7 +23,7 @@ def sender(config: process_config.TrainerConfig) -> Callable[[pathlib.Path], Non
     return None if folder is None else lambda source: send(source, folder.below("export"))
 
 
-def send(source: pathlib.Path, target: stores.Folder, *, patience_s: float = _PATIENCE_S) -> None:
+def send(source: pathlib.Path, target: stores.Folder, *, retry_for_s: float = _RETRY_FOR_S) -> None:
     """Send a folder; what an earlier one of that name has more is removed. Raises StorageError after a while."""
     sent: dict[str, files.Content] = {}
 
@@ -41,7 +41,7 @@ def send(source: pathlib.Path, target: stores.Folder, *, patience_s: float = _PA
     retry.retry_moving(
         send_rest,
         lambda: len(sent),
-        idle_timeout_s=patience_s,
+        idle_timeout_s=retry_for_s,
         backoff=retry.Backoff(first_s=1.0, most_s=30.0),
     )
     logger.info("exported the model to %s", target.uri, extra={"event": "export"})

@@ -242,7 +242,7 @@ def _record_name(rank: int) -> str:
 
 
 def _files_of(folder: pathlib.Path, rank: int) -> list[str]:
-    """Return what a rank sends: its own files, and rank 0 those that are nobody's."""
+    """Return what a rank sends: its own files, and rank 0 those that belong to no rank."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     names = [path.relative_to(folder).as_posix() for path in paths]
     return [name for name in names if name != marker.MARKER and (marker.rank_of(name) or 0) == rank]

@@ -19,7 +19,7 @@ from rljob_workers.trainer.state import checkpoint, marker, remote
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_PATIENCE_S = 600.0
+_RETRY_FOR_S = 600.0
 
 
 class Group(Protocol):
@@ -116,7 +116,7 @@ class _InStore:
 
     def _ask_patiently(self) -> list[remote.RemoteCheckpoint]:
         return retry.retry_sync(
-            self._store.whole, deadline_s=_PATIENCE_S, backoff=retry.Backoff(first_s=1.0, most_s=30.0)
+            self._store.whole, deadline_s=_RETRY_FOR_S, backoff=retry.Backoff(first_s=1.0, most_s=30.0)
         )
 
     def _fence(self, step: int) -> None:
@@ -177,7 +177,7 @@ class _InStore:
         retry.retry_moving(
             fetch,
             lambda: fetched,
-            idle_timeout_s=_PATIENCE_S,
+            idle_timeout_s=_RETRY_FOR_S,
             backoff=retry.Backoff(first_s=1.0, most_s=30.0),
         )
         return problem

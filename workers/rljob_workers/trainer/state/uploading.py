@@ -8,7 +8,7 @@ Every rank sends its own files; rank 0 then waits for the records of the others 
 removes what need not be kept. Which checkpoint is sent next is agreed on by all ranks between steps: one that only some
 of them had sent would never be whole.
 
-A store that does not answer is asked again, with growing pauses. After `PATIENCE_S` without progress the try has
+A store that does not answer is asked again, with growing pauses. After `RETRY_FOR_S` without progress the try has
 failed: it is counted, and made again a minute later or with the next checkpoint. Training goes on all the while, and
 needs room on the node for three checkpoints: the one on its way, the one that waits, and the one being written.
 """
@@ -27,7 +27,7 @@ from rljob_workers.trainer.state import checkpoint, keeping, remote
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_S = 600.0
+RETRY_FOR_S = 600.0
 _AGAIN_S = 60.0
 _POLL_S = 1.0
 
@@ -86,14 +86,14 @@ class Uploader:
         clock: clocks.Clock,
         meter: UploadMeter | None = None,
         resumed: keeping.DurableCheckpoint | None = None,
-        patience_s: float = PATIENCE_S,
+        retry_for_s: float = RETRY_FOR_S,
     ) -> None:
         """`node`: the checkpoints of this node, of which the first rank of it removes those that are not needed.
 
         resumed: the newest one that is in the store already.
         """
         self._store, self._node, self._ranks, self._first = store, node, ranks, is_first_of_node
-        self._retention, self._clock, self._meter, self._patience_s = retention, clock, meter, patience_s
+        self._retention, self._clock, self._meter, self._retry_for_s = retention, clock, meter, retry_for_s
         self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="upload")
         self._closing = threading.Event()
         self._sending: tuple[_Offered, concurrent.futures.Future[None]] | None = None
@@ -166,7 +166,7 @@ class Uploader:
         (offered, future), self._sending = self._sending, None
         error = future.exception()
         if error is not None and not isinstance(error, errors.StorageError):
-            # A file of ours that cannot be read, or an attempt that was replaced: time does not mend it.
+            # A file of ours that cannot be read, or an attempt that was replaced: time does not fix it.
             raise errors.CheckpointError(f"the checkpoint of step {offered.step} cannot be sent: {error}") from error
         if failed:
             self._waiting = self._waiting or offered
@@ -215,7 +215,7 @@ class Uploader:
         retry.retry_moving(
             send,
             lambda: num_sent,
-            idle_timeout_s=self._patience_s,
+            idle_timeout_s=self._retry_for_s,
             backoff=retry.Backoff(first_s=1.0, most_s=30.0),
             now=self._clock.monotonic,
             sleep=self._pause,
@@ -227,7 +227,7 @@ class Uploader:
         progress, since = offered.local.progress, self._clock.monotonic()
         parts = self._store.parts(progress, self._ranks.world_size)
         while len(parts.through) < self._ranks.world_size:
-            if self._clock.monotonic() - since > self._patience_s:
+            if self._clock.monotonic() - since > self._retry_for_s:
                 missing = sorted(set(range(self._ranks.world_size)) - parts.through.keys())
                 raise errors.StorageError(f"ranks {missing} have not sent their parts of step {progress.step}")
             self._pause(_POLL_S)

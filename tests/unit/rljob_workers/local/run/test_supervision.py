@@ -151,7 +151,7 @@ def spawn(name, role):
     command, log = [sys.executable, "-c", {FAMILY!r}], pathlib.Path(sys.argv[1])
     return Child(role=role, name=name, command=command, log=log, env=dict(os.environ))
 supervisor = supervise.Supervisor(spawn=spawn, policy=restart_policy.Policy(first_delay_s=600.0, most_delay_s=600.0),
-                                  clock=clock.SystemClock(), sweep=supervise.end_strays)
+                                  clock=clock.SystemClock(), sweep=supervise.end_leftover_processes)
 supervisor.start("rollout", enums.Role.ROLLOUT, supervise.Progress())
 child = supervisor.running()["rollout"]
 while child.pid is None or not child.last_lines():

@@ -212,7 +212,7 @@ def test_a_store_that_is_away_is_told_of_and_given_the_checkpoint_once_it_is_bac
 
     def body(rank: made.Rank) -> None:
         # Each try fails at once: no time passes in it, and none is left.
-        keeper = made.uploader(store, node, rank, clock=clock, meter=meter, patience_s=0.0)
+        keeper = made.uploader(store, node, rank, clock=clock, meter=meter, retry_for_s=0.0)
         made.write(node, 4)
         keeper.offer(step=4, seconds=0.0)
         with pytest.raises(errors.StorageError, match="step 4 is not in file://.*the service cannot be reached"):

@@ -63,7 +63,7 @@ class Bound:
     factorial: bool = False
     exact: bool = False
 
-    def beside(self, other: "Bound") -> "Bound":
+    def combined(self, other: "Bound") -> "Bound":
         """Return the bound of both parts added, multiplied or divided."""
         return Bound(
             digits=_checked(self.loose + other.loose),
@@ -167,7 +167,7 @@ class _Reader:
                 bounds.append(self._item(depth))
         total = bounds[0] if bounds else Bound()
         for bound in bounds[1:]:
-            total = total.beside(bound)
+            total = total.combined(bound)
         return total
 
     def _item(self, depth: int) -> Bound:
@@ -207,7 +207,7 @@ class _Reader:
         for _ in range(_MOST_ARGUMENTS):
             if self._peek() not in ("open", "number"):
                 break
-            bound = bound.beside(self._atom(depth))
+            bound = bound.combined(self._atom(depth))
         return bound
 
     def _group(self, depth: int) -> Bound:

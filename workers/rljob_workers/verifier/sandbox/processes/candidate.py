@@ -32,11 +32,11 @@ _NOT_COMPILED = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 def main() -> None:
     """Run one request: in this process, or in each fork of it."""
-    launcher = beside("enter")
+    launcher = sibling_module("enter")
     if sys.argv[1] != "--warm":
         become(int(sys.argv[1]), int(sys.argv[2]), launcher=launcher)
         return
-    zygote = beside("zygote")
+    zygote = sibling_module("zygote")
     space = preamble()
     mapped_bytes = import_packages(json.loads(sys.argv[4]))
     ending = zygote.Ending(space)
@@ -74,7 +74,7 @@ def become(
     sys.argv = [""]
     if "tests" in request:
         sys.meta_path.insert(0, Packages(request["harness"]))
-        beside("pytest_run").run(request, reply)
+        sibling_module("pytest_run").run(request, reply)
         return
     compat = request["compat"]
     try:
@@ -137,7 +137,7 @@ def address_space_bytes() -> int:
         return int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")
 
 
-def beside(name: str) -> ModuleType:
+def sibling_module(name: str) -> ModuleType:
     """Return the module of a file that lies alongside this one, which is on no path."""
     place = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
     spec = importlib.util.spec_from_file_location(name, place)
