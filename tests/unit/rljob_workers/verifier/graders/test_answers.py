@@ -212,6 +212,13 @@ SAID = [
     (r"x=\boxed{1} and \boxed{2}", "1,2"), (r"\boxed{41} no, \boxed{42}", "42"), ("The answer is 5×10³.", "5000"),
     ("The answer is negative 5.", "-5"), ("The answer is option C.", "C"), ("最后得到 x=7", "7"),
     ("She has 7 left.", "7"),
+    ("The number of students who don't play any sport is 7.", "7"), ("Since it can't be 5, it must be 7", "7"),
+    ("He doesn't eat 3, so 7 are left", "7"), ("It isn't 8; it's 7", "7"), ("If we add them we get 7", "7"),
+    ("I don't think it's 8, I think it's 7.", "7"), ("They couldn't sell 3 of them and 7 remain", "7"),
+    ("The answer is 7, no matter which of the 2 you pick", "7"), ("The answer is 7, actually.", "7"),
+    ("Not surprisingly, the answer is 7", "7"), ("We don't need the rest, the answer is 7", "7"),
+    (r"Since x is not possible to be negative the answer is \boxed{7}", "7"),
+    (r"I can't see more, thus \boxed{7}", "7"), ("She has 7 apples that she didn't use", "7"),
     ("So she paid $7 and got $3 change; she has $4.", "4"), ("The answer is the sum of 5 and 6, which is 11.", "11"),
 ]  # fmt: skip
 NOT_SAID = [
@@ -241,6 +248,16 @@ NOT_SAID = [
     ("It is not only 4 but also 5", "5"), ("A or C", "C"), ("either A or B", "B"), ("The answer is A or C.", "C"),
     ("<think>5</think><answer>6</answer>", "5"), ("<answer>5 or 6</answer>", "5"), ("<answer>5.5</answer>", "5"),
     ("<answer>4</answer> or is it 5?", "5"),
+    ("I don't think it's 5", "5"), ("I do not think it is 5", "5"), ("I don’t think that it’s 5.", "5"),
+    ("It can't be 5", "5"), ("It won't be exactly 5", "5"), ("It shouldn't be 5", "5"), ("It doesn't equal 5", "5"),
+    ("It's hardly 5", "5"), ("Nobody would say 5", "5"), ("I wouldn't say 5", "5"), ("up to 5", "5"),
+    ("I don't believe the answer is 5", "5"), ("It's not true that the answer is 5.", "5"),
+    ("I'm not convinced the answer is 5", "5"), ("I don't think x = 5", "5"), ("我不认为答案是5", "5"),
+    ("不会是5", "5"),
+    ("If it were 5, then we'd have a contradiction.", "5"), ("If the answer were 5, it would be even.", "5"),
+    ("The answer is 5, no wait, 6", "5"), ("The answer is 5, sorry, 6.", "5"), ("The answer is 5 — no, 6", "5"),
+    ("The answer is 5 (actually 6)", "5"), (r"I don't think it's \boxed{5}", "5"),
+    (r"I don't believe the answer is $\boxed{5}$.", "5"),
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ MAX_SCANNED_CHARS = 64 << 10
 MAX_BOXES = 16
 MAX_ANSWER_CHARS = expressions.MAX_CHARS
 MAX_SENTENCE_CHARS = 4096
+MAX_CLAUSE_CHARS = 200
 _MOST_PIECES = 400
 _MOST_UNIT_WORDS = 5
 _MOST_MARKS = 64
@@ -135,7 +136,9 @@ def alternatives(completion: str) -> str | None:
 def is_negated(before: str) -> bool:
     """Return whether a text ends by saying that what follows is not so."""
     close = before[-60:]
-    return _DENIAL.search(close) is not None and _NEGATED.search(close) is not None
+    return _DENIAL.search(close) is not None and (
+        _NEGATED.search(close) is not None or _disbelieves(_clause_before(close))
+    )
 
 
 def _boxed(text: str, starts: list[int]) -> Extracted | None:
@@ -220,6 +223,8 @@ def _closes_unopened(text: str) -> bool:
 
 
 def _marked(text: str, mark: re.Match[str]) -> Extracted | None:
+    if _disbelieves(_clause_before(text[: mark.start()])):
+        return None
     simple = _SIMPLE.fullmatch(text, mark.end())
     if simple and (simple[2] is None or simple[2] not in _SPECIAL):
         return Extracted(text=simple[1] + (rf"\text{{ {simple[2]}}}" if simple[2] else ""), formatted=True)
@@ -528,6 +533,36 @@ _SUBJECTS = words.word_set(
 )
 
 
+# What a clause says before its number when it does not hold that number to be the answer. Negations of something else
+# ("the students who don't play") are no denial.
+_DISBELIEF = re.compile(
+    r"(?:n't|\b(?:not|never|cannot|nobody|no one|hardly))(?: [a-z]{1,12}){0,2}?"
+    r" (?:think|thinks|thought|believe|believes|suppose|say|says|guess|expect|imagine|claim|mean|agree)\b"
+    r"|(?:n't|\b(?:not|never|hardly))(?: [a-z]{1,12})??"
+    r" (?:convinced|sure|certain|true|possible|likely|plausible)(?= (?:that|it|it's|the|of)\b|$)"
+    r"|(?:n't|\b(?:not|never|cannot|hardly|scarcely))(?: (?:ever|possibly|really|exactly|just|simply|at|all|even|be"
+    r"|been|have|equal|come|out|to|as|it's|it|is|the|a|an|answer|result|value|number)){0,5}$"
+    r"|\bif (?:it|this|that|the answer|the result) (?:were|was|had been)$"
+    r"|\u4e0d ?(?:\u8ba4\u4e3a|\u76f8\u4fe1|\u89c9\u5f97|\u53ef\u80fd|\u4f1a|\u5e94\u8be5)"
+)
+_CLAUSE_BEGINS = words.word_set("so therefore thus hence but because since then which")
+# Behind a comma or a dash these take back what was said, where another number follows.
+_DASHES = frozenset(("-", "--", "\u2013", "\u2014"))
+_TAKES_BACK = words.word_set("no wait sorry oops hmm correction scratch actually")
+
+
+def _disbelieves(leading: Sequence[str]) -> bool:
+    """Return whether the words before a number, the last clause of them, say that it is not the answer."""
+    begin = max((place + 1 for place, word in enumerate(leading) if word in _CLAUSE_BEGINS), default=0)
+    return _DISBELIEF.search(" ".join(leading[begin:]).replace("\u2019", "'")) is not None
+
+
+def _clause_before(text: str) -> list[str]:
+    """Return the words of the clause that a text ends within, in small letters."""
+    clause = re.split(r"[.!?;:,\n\u3002\uff0c]", text[-MAX_CLAUSE_CHARS:])[-1]
+    return clause.lower().split()
+
+
 # The rest of a text that says a number and perhaps one word, and the words that are more than a unit.
 _SIMPLE = re.compile(
     r"[\s*]{0,8}(-?(?:[0-9]{1,15}|[1-9][0-9]{0,2}(?:,[0-9]{3}){1,5})(?:\.[0-9]{1,15})?)(?: ([a-z]{3,16}))?\.?[\s*]{0,8}"
@@ -545,7 +580,7 @@ def _first_run(pieces: list[_Piece]) -> str:
     if start is None:
         return _words(pieces)
     leading = [piece.text.lower() for piece in pieces[:start] if piece.kind == "word"]
-    if (_NOT | _DOUBTS) & set(leading) or _is_far(leading):
+    if (_NOT | _DOUBTS) & set(leading) or _is_far(leading) or _disbelieves(leading):
         but = next((place for place in range(start, len(pieces)) if pieces[place].text.lower() == "but"), None)
         return _first_run(pieces[but + 1 :]) if but is not None else ""
     if set(leading) & (_HEDGES - {"either"}) or set(leading[-2:]) & _BOUNDS:
@@ -680,7 +715,7 @@ def _joined(answer: str, pieces: Sequence[_Piece], place: int) -> tuple[str, int
             joined = hedged = True
         elif lower in _HEDGES or lower in ("else", "even", "it", "also", "alternatively", "equivalently"):
             hedged = hedged or lower in _HEDGES or lower == "alternatively"
-        elif lower in _WRONG:
+        elif lower in _WRONG or (lower in _TAKES_BACK and _takes_back(pieces, skipped)):
             return "", len(pieces)
         elif lower in _NOT:
             contrast = True
@@ -689,6 +724,8 @@ def _joined(answer: str, pieces: Sequence[_Piece], place: int) -> tuple[str, int
             return _whole(pieces), len(pieces)
         elif pieces[skipped].text == "(":
             joined = True
+        elif pieces[skipped].text in _DASHES and _takes_back_next(pieces, skipped + 1):
+            return "", len(pieces)
         else:
             if _is_denied(pieces, skipped):
                 return "", len(pieces)
@@ -702,6 +739,23 @@ def _joined(answer: str, pieces: Sequence[_Piece], place: int) -> tuple[str, int
         return f"{answer} or {rest}", end
     said_and = any(piece.text.lower() in _JOINERS for piece in pieces[place:skipped])
     return (rf"{answer}\text{{ and }}{rest}" if said_and else f"{answer}, {rest}"), end
+
+
+def _takes_back(pieces: Sequence[_Piece], place: int) -> bool:
+    """Return whether a word that may take back what was said is followed by another number: "7, no wait, 8"."""
+    behind = pieces[place + 1 : place + 6]
+    if pieces[place].text.lower() == "no" and behind and behind[0].kind == "word":
+        # "no matter which 2", "no more than 8"
+        return behind[0].text.lower() in (_TAKES_BACK | {"it", "it's", "i", "the", "make"}) and _has_number(behind)
+    return _has_number(behind)
+
+
+def _takes_back_next(pieces: Sequence[_Piece], place: int) -> bool:
+    return place < len(pieces) and pieces[place].text.lower() in _TAKES_BACK and _takes_back(pieces, place)
+
+
+def _has_number(pieces: Sequence[_Piece]) -> bool:
+    return any(piece.kind == "math" for piece in pieces)
 
 
 def _is_compared(pieces: Sequence[_Piece], place: int) -> bool:
@@ -827,7 +881,8 @@ def _last_run(pieces: list[_Piece]) -> str:
         if before is None:
             break
         start = before
-    leading = [piece.text.lower() for piece in pieces[max(0, start - 4) : start] if piece.kind == "word"]
+    behind = max((place + 1 for place in range(start) if pieces[place].kind == "math"), default=0)
+    leading = [piece.text.lower() for piece in pieces[max(behind, start - 4) : start] if piece.kind == "word"]
     close = [piece.text.lower() for piece in pieces[max(0, start - 2) : start] if piece.kind == "word"]
     if "but" in leading and any(piece.text.lower() == "not" for piece in pieces[:start]):
         # "not 8 but 7", though not "not only 8 but also 7"
@@ -836,9 +891,9 @@ def _last_run(pieces: list[_Piece]) -> str:
             return ""
     if start and pieces[start - 1].kind == "word" and (set(leading[-3:]) & _NOT or set(leading) & _DOUBTS):
         return ""
-    if _is_far(leading):
+    if _is_far(leading) or _disbelieves(_words_of_clause(pieces, start)):
         return ""
-    if set(close) & (_HEDGES | _BOUNDS):
+    if set(close) & (_HEDGES | _BOUNDS) or leading[-2:] == ["up", "to"]:
         return _whole(pieces)
     if (
         start
@@ -851,6 +906,12 @@ def _last_run(pieces: list[_Piece]) -> str:
         return _whole(pieces)
     run, _ = _member(pieces, start)
     return run
+
+
+def _words_of_clause(pieces: Sequence[_Piece], start: int) -> list[str]:
+    """Return the words between the last formula or pause and a place."""
+    begin = max((place + 1 for place in range(start) if pieces[place].kind != "word"), default=0)
+    return [piece.text.lower() for piece in pieces[begin:start]]
 
 
 def _without_clause(pieces: list[_Piece]) -> list[_Piece]:
