@@ -6,7 +6,6 @@ Prometheus scrapes it: what the dashboards show of breaks is written to build/ob
 
 import contextlib
 import pathlib
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rljob_testing import observed
-from rljob_testing.cluster import processes, recovery, scraping, whole_job
+from rljob_testing.cluster import recovery, scraping, whole_job
 from rljob_testing.cluster.full import FullCluster
 from rljob_testing.cluster.node import Node
 from rljob_testing.cluster.scraping import Scraping
@@ -135,16 +134,8 @@ def test_verifier_that_is_killed_is_started_again_in_its_pod(job: Watched, broke
     assert job.one("verifier").uid == before.uid
 
 
-@contextlib.contextmanager
-def _stopped(job: Watched, role: str) -> Iterator[None]:
-    """Stop every process of a role's container: its connections are still taken, by the kernel, and no one answers."""
-    pids = _node(job, role).runtime.pids(job.one(role).container)
-    assert pids
-    try:
-        processes.signal_all(pids, signal.SIGSTOP)
-        yield
-    finally:
-        processes.signal_all(pids, signal.SIGCONT)
+def _stopped(job: Watched, role: str) -> contextlib.AbstractContextManager[None]:
+    return _node(job, role).runtime.stopped(job.one(role).container)
 
 
 def test_trainer_that_hangs_is_named_within_its_deadline_and_goes_on(job: Watched, broken: Broken) -> None:

@@ -36,8 +36,9 @@ STARTED_S, SUSPENDED_S, STEP_S, NAMED_S, AGAIN_S, READY_S = 600.0, 300.0, 240.0,
 # Steps that it may still make, at least half of them at any time: it is to end soon after the last break.
 MORE_STEPS = 48
 EVERY_STEPS = 10
-# So many steps behind a checkpoint the run is broken off: the coordinator is asked more often than they are made.
-BEHIND = 7
+# So many steps past a checkpoint the run is broken off. Once it stands still its status is true after KNOWN_S: the
+# coordinator is asked every few seconds, and numbers are written together.
+BEHIND, KNOWN_S, MOST_TRIES = 6, 12.0, 6
 HOME, ELSEWHERE = whole_job.on_node("node-a"), whole_job.rather_on("node-b")
 # Small batches of short answers: what breaks here is around the run, not in it.
 JOB: dict[str, object] = {
@@ -298,15 +299,27 @@ def _checkpoint(job: Watched) -> int:
     return int(found.get("step", 0))
 
 
+def _kill_behind_its_checkpoint(job: Watched) -> None:
+    """Kill the trainer where it is some steps past its checkpoint: stopped first, until what it had done is known."""
+    for _ in range(MOST_TRIES):
+        _until(lambda: job.step() - _checkpoint(job) >= BEHIND, job, recovery.STEPS_S)
+        runtime, container = _node(job, "trainer").runtime, job.one("trainer").container
+        with runtime.stopped(container):
+            time.sleep(KNOWN_S)
+            if job.step() > _checkpoint(job):
+                runtime.kill(container)
+                return
+    pytest.fail(f"it wrote a checkpoint whenever it was about to be killed: {job.describe()}")
+
+
 def test_run_that_was_broken_off_behind_its_checkpoint_runs_again_below_its_last_step(
     job: Watched, broken: Broken
 ) -> None:
-    _until(lambda: job.step() - _checkpoint(job) >= BEHIND, job, recovery.STEPS_S)
     last, first = 0, list[int]()
 
     def suspend_and_resume() -> None:
         nonlocal last
-        _node(job, "trainer").runtime.kill(job.one("trainer").container)
+        _kill_behind_its_checkpoint(job)
         job.patch({"suspend": True})
         job.until(whole_job.holds("Suspended"), SUSPENDED_S)
         status: Any = job.status()

@@ -2,8 +2,9 @@
 
 import contextlib
 import pathlib
+import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO
 
 from rljob_testing.cluster import binaries, processes
@@ -99,6 +100,17 @@ class Runtime:
         """Return the processes of a container, as this machine numbers them. Raises OSError."""
         # A line of heads, then one for each process, its number first.
         return [int(line.split()[0]) for line in self._checked("tasks", "ps", container).splitlines()[1:]]
+
+    @contextlib.contextmanager
+    def stopped(self, container: str) -> Iterator[None]:
+        """Stop every process of a container: its connections are still taken, by the kernel, and no one answers."""
+        pids = self.pids(container)
+        assert pids, container
+        try:
+            processes.signal_all(pids, signal.SIGSTOP)
+            yield
+        finally:
+            processes.signal_all(pids, signal.SIGCONT)
 
     def kill(self, container: str) -> None:
         """Kill the processes of a container as a crash would, behind the kubelet's back. Raises OSError."""
