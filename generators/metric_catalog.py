@@ -48,7 +48,7 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_usage_tokens": {"kind": ("generated", "trained")},
     "rljob_restarts_total": {"role": ("trainer",), "class": ("application", "infrastructure", "requested")},
     "rljob_pod_replacements_total": {"role": _ROLES, "cause": ("evicted", "node", "crash", "oom", "drain", "other")},
-    "rljob_rollout_scale_total": {"direction": ("up", "down"), "source": ("hpa", "keda", "user")},
+    "rljob_rollout_scale_total": {"direction": ("up", "down"), "source": ("HPA", "KEDA", "user")},
     "rljob_recovery_seconds": {"role": _ROLES},
     "rljob_startup_seconds": {"phase": metric_names.STARTUP_PHASES},
     "rljob_run_seconds": {"outcome": ("complete", "failed")},

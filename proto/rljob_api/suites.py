@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rljob_api import plugins
-from rljob_api.manifest.data import DataSourceSpec
-from rljob_api.manifest.evaluation import SuiteSpec
+from rljob_api.manifest.data import DataSourceSpec, SuiteSpec
 from rljob_api.manifest.verifier import RewardSpec
 
 if TYPE_CHECKING:

@@ -80,7 +80,7 @@ FIELD = """
     from rljob_api.validation import crd
     from rljob_workers.trainer.engine import schedule
 
-    job = resolved("  trainer: {optimizer: {learningRate: '0.5', schedule: linear, finalShare: '0.2'}}")
+    job = resolved("  trainer: {optimizer: {learningRate: '0.5', schedule: Linear, finalShare: '0.2'}}")
     config = process_config.TrainerConfig.model_validate_json(job.trainer.model_dump_json())
     rates = [
         round(schedule.learning_rate(update, config=config.spec.trainer.optimizer, updates_per_step=1, max_steps=4), 6)

@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -12,6 +13,7 @@ from rljob_api import enums, metric_names
 from rljob_api.wire import generate
 
 ROOT = pathlib.Path(__file__).parents[2]
+MOST_MODULES = 16
 HEAVY = ("torch", "vllm", "deepspeed", "transformers", "numpy")
 
 
@@ -19,6 +21,16 @@ HEAVY = ("torch", "vllm", "deepspeed", "transformers", "numpy")
 def test_import_root_holds_no_python_file_of_its_own(root: str) -> None:
     loose = sorted(path.name for path in (ROOT / root).glob("*.py"))
     assert not loose, f"move {loose} into a package: a loose file in {root}/ shadows other modules"
+
+
+def test_no_folder_of_source_has_more_modules_than_a_reader_takes_in_at_once() -> None:
+    counts = Counter(
+        path.parent.relative_to(ROOT).as_posix()
+        for root in ("operator", "workers", "proto", "sdk", "generators")
+        for path in (ROOT / root).rglob("*.py")
+        if path.name != "__init__.py" and not path.stem.endswith(("_pb2", "_pb2_grpc"))
+    )
+    assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
 
 
 def test_test_folders_are_no_packages() -> None:

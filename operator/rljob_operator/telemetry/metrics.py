@@ -94,7 +94,7 @@ def _is_meant_to_run(observed: Observed) -> bool:
 
 def _scaling_source(job: RLJob) -> str:
     bounds = job.spec.rollout.autoscaling
-    return "user" if bounds is None else bounds.provider.lower()
+    return "user" if bounds is None else bounds.provider
 
 
 def _isolation(observed: Observed) -> dict[str, tuple[bool, bool]]:

@@ -21,8 +21,7 @@ from rljob_api.manifest.base import (
     rule,
     with_parts,
 )
-from rljob_api.manifest.data import DataSpec
-from rljob_api.manifest.evaluation import EvaluationSpec
+from rljob_api.manifest.data import DataSpec, EvaluationSpec
 from rljob_api.manifest.lifecycle import (
     CleanupPolicySpec,
     FailurePolicySpec,

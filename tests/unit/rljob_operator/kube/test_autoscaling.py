@@ -80,7 +80,7 @@ def _scaler(blind: str = "") -> Child:
 def test_the_condition_says_whether_something_scales_and_reads_its_metric() -> None:
     assert _active(_seen(_scaler())) == ("True", "ScalingActive", "")
     assert _active(_seen(_scaler("no metrics returned"))) == ("False", "MetricsUnavailable", "no metrics returned")
-    missing = ("False", "ProviderMissing", f"nothing scales the rollouts: provider hpa needs the API {METRICS}")
+    missing = ("False", "ProviderMissing", f"nothing scales the rollouts: provider HPA needs the API {METRICS}")
     assert _active(_seen()) == missing
     assert _active(_seen(), conditions.RunOutcome(suspended="UserRequested")) == ("False", "Paused", "")
     assert _active(_seen(**FIXED)) is None

@@ -353,8 +353,8 @@ def test_pods_of_a_job_that_is_suspended_are_not_counted_as_lost() -> None:
     ("autoscaling", "source"),
     [
         (None, "user"),
-        ({"minReplicas": 1, "maxReplicas": 8, "provider": "HPA"}, "hpa"),
-        ({"minReplicas": 1, "maxReplicas": 8, "provider": "KEDA"}, "keda"),
+        ({"minReplicas": 1, "maxReplicas": 8, "provider": "HPA"}, "HPA"),
+        ({"minReplicas": 1, "maxReplicas": 8, "provider": "KEDA"}, "KEDA"),
     ],
 )
 def test_changes_of_the_number_of_rollouts_are_counted_by_direction_and_by_who_may_make_them(

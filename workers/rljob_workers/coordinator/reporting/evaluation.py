@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from rljob_api import types
-from rljob_api.manifest.evaluation import EvaluationSpec
+from rljob_api.manifest.data import EvaluationSpec
 from rljob_api.wire import codec
 from rljob_workers.coordinator.ledger import evaluations
 from rljob_workers.coordinator.policy import prompts, submission

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from rljob_api import types
-from rljob_api.manifest.evaluation import EvaluationSpec, SuiteSpec
+from rljob_api.manifest.data import EvaluationSpec, SuiteSpec
 from rljob_api.wire import codec
 from rljob_testing import makers
 from rljob_testing.sections import section

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from rljob_api.manifest.evaluation import SuiteSpec
+from rljob_api.manifest.data import SuiteSpec
 from rljob_api.manifest.job import JobSpec
 from rljob_api.validation.load import load_manifest
 from rljob_workers.local.checks import user_code
