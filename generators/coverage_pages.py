@@ -16,7 +16,7 @@ from generators import ROOT
 DESIGN, PAGES = ROOT / "docs" / "design", ROOT / "docs" / "coverage"
 # What has no test, and why: requirement to reason.
 OPEN = PAGES / "open.yaml"
-SUBJECTS = ("algorithms", "graders", "sandbox", "workflows")
+SUBJECTS = ("algorithms", "graders", "sandbox", "weights", "workflows")
 _ANCHOR = re.compile(r'<a id="s-([\w-]+)"></a>')
 _WORDS = 100
 

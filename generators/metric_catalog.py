@@ -81,7 +81,7 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_tokens_total": {"kind": ("prompt", "generated", "trained")},
     "rljob_rollout_wait_seconds_total": {"reason": tuple(map(str, enums.WaitReason))},
     "rljob_weight_sync_seconds": {"phase": _SECONDS_OF_PULL},
-    "rljob_weight_sync_bytes_total": {"kind": ("full",)},
+    "rljob_weight_sync_bytes_total": {"kind": ("full", "delta")},
     "rljob_weight_sync_failures_total": {"reason": tuple(map(str, enums.SyncFailure))},
     "rljob_drain_seconds": {"result": tuple(map(str, enums.DrainResult))},
     "rljob_verify_seconds": {"reward": ANY},

@@ -125,6 +125,20 @@ class VersionState(enum.StrEnum):
     RETIRED = "retired"
 
 
+class Encoding(enum.StrEnum):
+    """What an artifact's bytes are: a whole image, or the changes of `rljob_workers/weights/delta.py`."""
+
+    WHOLE = "raw"
+    DELTA = "delta-1"
+
+
+class VersionKind(enum.StrEnum):
+    """Whether a version can be had by itself: an anchor has its whole image stored, a delta only its changes."""
+
+    ANCHOR = "anchor"
+    DELTA = "delta"
+
+
 class ReceiverState(enum.StrEnum):
     """State of a rollout's weight client."""
 

@@ -99,7 +99,7 @@ METRICS: tuple[Metric, ...] = (
     _g(_R, "rljob_rollout_serving_version", "Weight version id that the engine serves."),
     _g(_R, "rljob_rollout_version_lag", "Steps behind the newest published version."),
     _h(_R, "rljob_weight_sync_seconds", "Seconds of a weight update by phase.", "phase", buckets=_SYNC),
-    _c(_R, "rljob_weight_sync_bytes_total", "Bytes fetched; a version is always fetched whole.", "kind"),
+    _c(_R, "rljob_weight_sync_bytes_total", "Bytes fetched: whole images, and changes.", "kind"),
     _g(_R, "rljob_weight_changed_ratio", "Share of elements that the version fetched last changed."),
     _c(_R, "rljob_weight_sync_failures_total", "Failed weight updates.", "reason"),
     _c(_R, "rljob_generation_paused_seconds_total", "Seconds during which generation was paused."),

@@ -421,7 +421,10 @@ class Minibatch:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BatchHeader:
-    """What FetchBatch answers first. Only kind BATCH is followed by micro-batches."""
+    """What FetchBatch answers first. Only kind BATCH is followed by micro-batches.
+
+    lost_version: one that a rollout needs and whose bytes are gone, so that they must be sent again.
+    """
 
     kind: enums.BatchKind
     step: int
@@ -430,6 +433,7 @@ class BatchHeader:
     num_micro_batches: int = 0
     minibatches: Sequence[Minibatch] = ()
     wait_reason: str = ""
+    lost_version: int = NO_VERSION
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -458,13 +462,17 @@ class Artifact:
     """Stored bytes of a version. `artifact_id` is the BLAKE3 hex digest of the bytes: content-addressed."""
 
     artifact_id: str
-    encoding: str
+    encoding: enums.Encoding
     num_bytes: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WeightVersion:
-    """The manifest of one published version. `digests`: xxh3-128 of each tensor's bytes by index in the layout."""
+    """The manifest of one published version. `digests`: xxh3-128 of each tensor's bytes by index in the layout.
+
+    artifacts: its whole image, its changes against `base`, or both; an anchor has the first. base_state_hash: of the
+    very bits that the changes are applied to. fallback_reason: why it is an anchor.
+    """
 
     job: str
     version: VersionId
@@ -475,7 +483,7 @@ class WeightVersion:
     layout_id: str
     digests: Mapping[int, bytes]
     state_hash: str
-    kind: str = "anchor"
+    kind: enums.VersionKind = enums.VersionKind.ANCHOR
     base: int = NO_VERSION
     base_state_hash: str = ""
     artifacts: tuple[Artifact, ...] = ()
@@ -496,7 +504,11 @@ class WeightSource:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class VersionPlan:
-    """What a receiver must fetch, in order, to reach the version that it asked for."""
+    """What a receiver must fetch, in order, to reach the version that it asked for.
+
+    Each version of `chain` names the one artifact to take; the first is whole, or changes what the receiver has or what
+    the model files hold (version 0).
+    """
 
     chain: tuple[WeightVersion, ...]
     sources: tuple[WeightSource, ...]
@@ -505,7 +517,10 @@ class VersionPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WeightSync:
-    """One applied (or failed) weight update of a rollout. `failure` is empty when it was applied."""
+    """One applied (or failed) weight update of a rollout. `failure` is empty when it was applied.
+
+    num_bytes: fetched in all, of which `delta_bytes` came as changes.
+    """
 
     version: VersionId
     step: int
@@ -518,6 +533,7 @@ class WeightSync:
     requests_in_flight: int
     finished_at: float
     failure: str = ""
+    delta_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,7 @@ RESOLVED = """
         return resolve.resolve(job, placement)
 """
 TRANSPORT = """
+    from rljob_api import enums
     from rljob_workers.coordinator.weights import store
     from rljob_workers.weights.backends import base
 
@@ -48,7 +49,7 @@ TRANSPORT = """
     artifacts = store.ArtifactStore(pathlib.Path(job.coordinator.weights_dir))
     backend = base.find(job.trainer.spec.weight_sync.transport)
     sys.modules["rljob_workers.weights.backends.memory_store"].COPIES = pathlib.Path(sys.argv[2])
-    artifact = backend.publisher(job.trainer).upload(memoryview(b"weights"))
+    artifact = backend.publisher(job.trainer).upload(memoryview(b"weights"), enums.Encoding.WHOLE)
     assert artifacts.num_bytes(artifact.artifact_id) == 7
     artifacts.remove(artifact.artifact_id)
     image = bytearray(7)

@@ -41,10 +41,12 @@ class LocalStore:
             layout_id=layout.layout_id,
             digests=found,
             state_hash=image.state_hash(layout, found),
-            artifacts=(types.Artifact(artifact_id=str(version), encoding="raw", num_bytes=len(data)),),
+            artifacts=(types.Artifact(artifact_id=str(version), encoding=enums.Encoding.WHOLE, num_bytes=len(data)),),
         )
 
-    def plan(self, *, want: types.VersionId, have: int, with_layout: bool) -> types.VersionPlan:
+    def plan(
+        self, *, want: types.VersionId, have: int, with_layout: bool, damaged: Sequence[str] = ()
+    ) -> types.VersionPlan:
         return types.VersionPlan(chain=(self.manifests[want],), sources=())
 
     def pull(self, artifact: types.Artifact, sources: Sequence[types.WeightSource], into: memoryview) -> None:

@@ -12,7 +12,7 @@ from rljob_api import enums, types
 from rljob_api.wire import codec
 from rljob_api.wire.v1 import train_pb2, train_pb2_grpc, weights_pb2, weights_pb2_grpc, work_pb2_grpc
 from rljob_workers.rpc import channel
-from rljob_workers.weights import frames
+from rljob_workers.weights import delta, frames
 
 # Micro-batches of one step, by rank.
 Parts = Sequence[Sequence[types.MicroBatch]]
@@ -64,9 +64,15 @@ class FakeCoordinator(train_pb2_grpc.TrainServicer, work_pb2_grpc.WorkServicer, 
             return self._changed.wait_for(lambda: event in self.events, timeout_s)
 
     def image(self, version: int) -> bytes:
-        """Return the stored image of a version."""
+        """Return the image of a version: its own, or that of its base with its changes."""
         manifest = next(found for found in self.versions if found.version == version)
-        return self.artifacts[manifest.artifacts[0].artifact_id]
+        stored = {artifact.encoding: self.artifacts[artifact.artifact_id] for artifact in manifest.artifacts}
+        if enums.Encoding.WHOLE in stored:
+            return stored[enums.Encoding.WHOLE]
+        assert self.layout is not None, "it comes with the first version"
+        patched = bytearray(self.image(manifest.base))
+        delta.apply(self.layout, memoryview(patched), memoryview(stored[enums.Encoding.DELTA]))
+        return bytes(patched)
 
     def Register(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Open a session."""

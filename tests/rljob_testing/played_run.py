@@ -145,7 +145,9 @@ class Played:
         now = time.time()
         self._trainer.commit_step(step=self._step, stats={}, started_at=now, finished_at=now)
         artifact = retry.retry_sync(
-            lambda: self._publisher.upload(memoryview(b"image")), deadline_s=_STARTED_S, backoff=_backoff()
+            lambda: self._publisher.upload(memoryview(b"image"), enums.Encoding.WHOLE),
+            deadline_s=_STARTED_S,
+            backoff=_backoff(),
         )
         version = types.WeightVersion(
             job=self._job, version=self._version, step=self._step, attempt=1, parent=self._step - 1, created_at=now,

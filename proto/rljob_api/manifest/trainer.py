@@ -139,6 +139,18 @@ class WeightSyncSpec(Section):
         " storage.checkpoints with ReadWriteMany.",
     )
     every_steps: int = Field(default=1, ge=1, le=1000, description="Steps per published version.")
+    delta: bool = Field(
+        default=True,
+        description="Send a version as its changes against the one before, without loss: at the learning rates of"
+        " reinforcement learning a hundredth of the bytes. Versions that change more are sent whole by themselves.",
+    )
+    anchor_every: int = Field(
+        default=10,
+        ge=1,
+        le=1000,
+        description="Of this number of versions in a row at least one is sent whole too, for rollouts that have none"
+        " of those before. It bounds what the weight store keeps and how much a rollout that starts fetches.",
+    )
     kv_cache: Literal["Keep", "Recompute"] = Field(
         default="Keep", description="What happens to the key-value cache of running requests at a weight update."
     )

@@ -98,8 +98,6 @@ UNSUPPORTED: Mapping[str, str] = {
     "gang": "pods are scheduled one by one",
     "model.lora": "all weights are trained",
     "observability.traces": "a run shows logs and metrics",
-    "weightSync.delta": "every version travels whole",
-    "weightSync.anchorEvery": "every version travels whole",
     "trainer.optimizer.type": "the optimizer is AdamW",
     "trainer.masterWeightsDtype": "master weights are float32",
 }

@@ -165,11 +165,12 @@ class Played:
             job="job", version=types.VersionId(version), step=step, attempt=1, parent=version - 1, created_at=0.0,
             layout_id="layout", digests=dict.fromkeys(range(TENSORS), b"0123456789abcdef"),
             state_hash=f"hash-{version}",
-            artifacts=(types.Artifact(artifact_id=f"a{version}", encoding="raw", num_bytes=8),),
+            artifacts=(types.Artifact(artifact_id=f"a{version}", encoding=enums.Encoding.WHOLE, num_bytes=8),),
         )  # fmt: skip
         answer = versions.publish(self.ledger,
             token=self.trainer, proposal=manifest,
-            layout=types.Layout(layout_id="layout", tensors=(), image_bytes=8), num_bytes=8, evaluate=False, now=1.0,
+            layout=types.Layout(layout_id="layout", tensors=(), image_bytes=8), stored={f"a{version}": 8},
+            evaluate=False, now=1.0,
         )  # fmt: skip
         assert answer.outcome == "accepted", answer
         versions.retire(self.ledger, [version - 3])

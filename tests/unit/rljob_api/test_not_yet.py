@@ -11,8 +11,6 @@ UNSERVED: dict[str, object] = {
     "gang": "volcano",
     "model.lora": {"rank": 8},
     "observability.traces": True,
-    "weightSync.delta": False,
-    "weightSync.anchorEvery": 10,
     "trainer.optimizer.type": "adamw",
     "trainer.masterWeightsDtype": "float32",
 }

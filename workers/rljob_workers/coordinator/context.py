@@ -33,6 +33,8 @@ class CoordinatorContext:
     started_at: float
     # What the trainer last said of its object store.
     storage_problem: str = ""
+    # The head, if a rollout needs it and nothing that is stored leads to it; the trainer sends it again.
+    lost_version: int = types.NO_VERSION
 
     def record(self, ref: prompts.PromptRef, *, evaluating: bool) -> types.PromptRecord:
         """Raises DataError if the data no longer hold it."""

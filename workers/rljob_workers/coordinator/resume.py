@@ -105,7 +105,7 @@ def open_state(config: process_config.CoordinatorConfig, *, data_digest: str, no
 
 
 def _remove_orphans(artifacts: store.ArtifactStore, ledger: database.Ledger) -> None:
-    referenced = {version.artifact for version in versions.stored_versions(ledger)}
+    referenced = {artifact for version in versions.stored_versions(ledger) for artifact in version.artifact_ids}
     orphans = artifacts.remove_orphans(referenced)
     if orphans:
         logger.info("removed %d orphaned artifacts", len(orphans))

@@ -142,7 +142,13 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
         return weights_pb2.PublishReply(outcome=answer.outcome, head_version=head, detail=answer.detail)
 
     async def Manifest(self, request: Message, context: Context) -> Message:
-        plan = await self._answers.plan(token=request.session, want=request.want, with_layout=request.layout)
+        plan = await self._answers.plan(
+            token=request.session,
+            want=request.want,
+            have=request.have,
+            with_layout=request.layout,
+            damaged=tuple(request.damaged),
+        )
         return codec.to_message(plan)
 
     async def Watch(self, request: Message, context: Context) -> AsyncIterator[Message]:

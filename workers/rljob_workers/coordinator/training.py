@@ -1,5 +1,6 @@
 """The trainer's conversation: fetch, commit. A batch is recorded (building.py), then handed out."""
 
+import dataclasses
 from collections.abc import Mapping
 
 from rljob_api import enums, types
@@ -40,6 +41,14 @@ class Training:
                     continue
                 header = types.BatchHeader(kind=enums.BatchKind.NOT_READY, step=step, wait_reason=reason)
                 left_s = end - self._context.clock.monotonic()
+            if (
+                header.kind is enums.BatchKind.NOT_READY
+                and rank == 0
+                and self._context.lost_version != types.NO_VERSION
+            ):
+                # Asked for once; a rollout that still cannot get it says so again.
+                lost, self._context.lost_version = self._context.lost_version, types.NO_VERSION
+                return dataclasses.replace(header, lost_version=lost), []
             if header.kind is not enums.BatchKind.NOT_READY or left_s <= 0:
                 break
             on = enums.Role.COORDINATOR if header.wait_reason == builder.BEING_BUILT else enums.Role.ROLLOUT

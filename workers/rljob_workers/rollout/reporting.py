@@ -176,4 +176,6 @@ class Reporting:
         }
         for phase, seconds in phases.items():
             self._metrics.histogram("rljob_weight_sync_seconds").observe(seconds, phase=phase)
-        self._metrics.counter("rljob_weight_sync_bytes_total").inc(sync.num_bytes, kind="full")
+        fetched = self._metrics.counter("rljob_weight_sync_bytes_total")
+        fetched.inc(sync.num_bytes - sync.delta_bytes, kind="full")
+        fetched.inc(sync.delta_bytes, kind="delta")

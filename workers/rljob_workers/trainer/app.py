@@ -30,6 +30,7 @@ from rljob_workers.trainer.algorithms import policy_losses
 from rljob_workers.trainer.engine import deepspeed, schedule
 from rljob_workers.trainer.model import reference, selftest
 from rljob_workers.trainer.state import (
+    anchoring,
     checkpoint,
     export,
     exporting,
@@ -265,6 +266,7 @@ def _run(
         attempt=config.attempt,
         head=session.head_version,
         description=f"rljob zero{config.spec.trainer.deepspeed.zero_stage}",
+        anchors=anchoring.Anchors(config.spec.weight_sync),
         clock=clock,
         reconnect_timeout_s=_RECONNECT_TIMEOUT_S,
     )
@@ -379,6 +381,7 @@ def _loop(
             world_size=loaded.engine.world_size,
             stop=stop,
             reconnect_timeout_s=_RECONNECT_TIMEOUT_S,
+            supply=publisher.supply,
         ),
         learner=steps,
         publisher=publisher,

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from rljob_api import enums
+from rljob_api import enums, types
 from rljob_workers.rpc import train
 from rljob_workers.runtime import retry
 
@@ -18,10 +18,19 @@ class BatchSource:
     """Fetches batches and commits steps. `stop` is set by anyone who asks this process to stop."""
 
     def __init__(
-        self, *, transport: train.Batches, rank: int, world_size: int, stop: threading.Event, reconnect_timeout_s: float
+        self,
+        *,
+        transport: train.Batches,
+        rank: int,
+        world_size: int,
+        stop: threading.Event,
+        reconnect_timeout_s: float,
+        supply: Callable[[int], None],
     ) -> None:
-        """`reconnect_timeout_s`: how long an unreachable coordinator is asked again before UnavailableError rises."""
-        self._transport, self._stop = transport, stop
+        """`reconnect_timeout_s`: how long an unreachable coordinator is asked again before UnavailableError rises;
+        `supply`: sends a version again whose bytes the coordinator has lost.
+        """
+        self._transport, self._stop, self._supply = transport, stop, supply
         self._rank, self._world_size = rank, world_size
         self._reconnect_timeout_s = reconnect_timeout_s
 
@@ -39,6 +48,8 @@ class BatchSource:
             )
             if batch[0].kind is not enums.BatchKind.NOT_READY:
                 return batch
+            if batch[0].lost_version != types.NO_VERSION:
+                self._supply(batch[0].lost_version)
 
     def commit_step(
         self,

@@ -72,6 +72,11 @@ def layout_id(tensors: Iterable[types.TensorSpec]) -> str:
     return digest.hexdigest()
 
 
+def num_elements(layout: types.Layout) -> int:
+    """Return how many numbers an image of this layout holds."""
+    return sum(tensor.length // WIDTHS[tensor.dtype] for tensor in layout.tensors)
+
+
 def digests(image: memoryview, layout: types.Layout, only: Iterable[int] | None = None) -> dict[int, bytes]:
     """Return xxh3-128 of each tensor's raw bytes, by index in the layout; `only` limits the indices."""
     indices = range(len(layout.tensors)) if only is None else only

@@ -108,16 +108,18 @@ class PublishReply(_message.Message):
     def __init__(self, outcome: _Optional[str] = ..., head_version: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class ManifestRequest(_message.Message):
-    __slots__ = ("session", "want", "have", "layout")
+    __slots__ = ("session", "want", "have", "layout", "damaged")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     WANT_FIELD_NUMBER: _ClassVar[int]
     HAVE_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
     session: str
     want: int
     have: int
     layout: bool
-    def __init__(self, session: _Optional[str] = ..., want: _Optional[int] = ..., have: _Optional[int] = ..., layout: bool = ...) -> None: ...
+    damaged: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, session: _Optional[str] = ..., want: _Optional[int] = ..., have: _Optional[int] = ..., layout: bool = ..., damaged: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class WeightSource(_message.Message):
     __slots__ = ("address", "kind", "path")

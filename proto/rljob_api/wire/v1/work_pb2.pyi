@@ -130,7 +130,7 @@ class LeaseReply(_message.Message):
     def __init__(self, leases: _Optional[_Iterable[_Union[GroupLease, _Mapping]]] = ..., wait_reason: _Optional[str] = ..., finished: bool = ...) -> None: ...
 
 class WeightSync(_message.Message):
-    __slots__ = ("version", "step", "fetch_s", "verify_s", "pause_s", "apply_s", "total_s", "num_bytes", "requests_in_flight", "failure", "finished_at")
+    __slots__ = ("version", "step", "fetch_s", "verify_s", "pause_s", "apply_s", "total_s", "num_bytes", "requests_in_flight", "failure", "finished_at", "delta_bytes")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     FETCH_S_FIELD_NUMBER: _ClassVar[int]
@@ -142,6 +142,7 @@ class WeightSync(_message.Message):
     REQUESTS_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    DELTA_BYTES_FIELD_NUMBER: _ClassVar[int]
     version: int
     step: int
     fetch_s: float
@@ -153,7 +154,8 @@ class WeightSync(_message.Message):
     requests_in_flight: int
     failure: str
     finished_at: float
-    def __init__(self, version: _Optional[int] = ..., step: _Optional[int] = ..., fetch_s: _Optional[float] = ..., verify_s: _Optional[float] = ..., pause_s: _Optional[float] = ..., apply_s: _Optional[float] = ..., total_s: _Optional[float] = ..., num_bytes: _Optional[int] = ..., requests_in_flight: _Optional[int] = ..., failure: _Optional[str] = ..., finished_at: _Optional[float] = ...) -> None: ...
+    delta_bytes: int
+    def __init__(self, version: _Optional[int] = ..., step: _Optional[int] = ..., fetch_s: _Optional[float] = ..., verify_s: _Optional[float] = ..., pause_s: _Optional[float] = ..., apply_s: _Optional[float] = ..., total_s: _Optional[float] = ..., num_bytes: _Optional[int] = ..., requests_in_flight: _Optional[int] = ..., failure: _Optional[str] = ..., finished_at: _Optional[float] = ..., delta_bytes: _Optional[int] = ...) -> None: ...
 
 class RolloutLoad(_message.Message):
     __slots__ = ("running_sequences", "groups_in_flight", "generated_tokens", "prompt_tokens", "generating_s", "paused_s", "wait_s", "waiting_for", "waiting_since", "dump_failures")

@@ -118,7 +118,8 @@ class Bench:
         """Publish the next version id for `step`; return the id."""
         version = versions.head(self.ledger).version + 1
         answer = versions.publish(self.ledger,
-            token=token, proposal=make_version(version, step, attempt), layout=LAYOUT, num_bytes=8, evaluate=evaluate,
+            token=token, proposal=make_version(version, step, attempt), layout=LAYOUT, stored={f"a{version}": 8},
+            evaluate=evaluate,
             now=self.now,
         )  # fmt: skip
         assert answer.outcome == "accepted", answer
@@ -149,7 +150,7 @@ def make_version(version: int, step: int, attempt: int = 1, state_hash: str = ""
         layout_id="layout",
         digests={},
         state_hash=state_hash or f"hash-{version}",
-        artifacts=(types.Artifact(artifact_id=f"a{version}", encoding="raw", num_bytes=8),),
+        artifacts=(types.Artifact(artifact_id=f"a{version}", encoding=enums.Encoding.WHOLE, num_bytes=8),),
     )
 
 

@@ -159,7 +159,7 @@ async def test_a_store_that_dies_is_started_again(program: Program, rollout: wor
 
     def upload() -> types.Artifact:
         return retry.retry_sync(
-            lambda: publisher.upload(memoryview(b"image")), deadline_s=_LIMIT_S,
+            lambda: publisher.upload(memoryview(b"image"), enums.Encoding.WHOLE), deadline_s=_LIMIT_S,
             backoff=retry.Backoff(first_s=0.05, most_s=0.2),
         )  # fmt: skip
 
@@ -213,7 +213,7 @@ def publish(
     )  # fmt: skip
     publisher.session = session.token
     artifact = retry.retry_sync(
-        lambda: publisher.upload(memoryview(b"image")), deadline_s=_LIMIT_S,
+        lambda: publisher.upload(memoryview(b"image"), enums.Encoding.WHOLE), deadline_s=_LIMIT_S,
         backoff=retry.Backoff(first_s=0.05, most_s=0.2),
     )  # fmt: skip
     proposal = dataclasses.replace(version_maker(1, 0), artifacts=(artifact,))

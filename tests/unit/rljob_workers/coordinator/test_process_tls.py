@@ -85,7 +85,7 @@ async def test_every_role_works_with_its_own_certificate_and_no_role_with_anothe
         )
         publisher.session = session.token
         artifact = retry.retry_sync(
-            lambda: publisher.upload(memoryview(b"image")), deadline_s=_LIMIT_S, backoff=_BACKOFF
+            lambda: publisher.upload(memoryview(b"image"), enums.Encoding.WHOLE), deadline_s=_LIMIT_S, backoff=_BACKOFF
         )
         puller = grpc_store.WeightPuller(control_address=served.control, tls=served.files(R))
         image = bytearray(artifact.num_bytes)

@@ -1,5 +1,6 @@
+import dataclasses
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -33,9 +34,16 @@ class FakeTransport:
         raise errors.UnavailableError("coordinator is gone")
 
 
-def feed_of(transport: FakeTransport, stop: threading.Event | None = None) -> batch_source.BatchSource:
+def feed_of(
+    transport: FakeTransport, stop: threading.Event | None = None, supply: Callable[[int], None] = lambda version: None
+) -> batch_source.BatchSource:
     return batch_source.BatchSource(
-        transport=transport, rank=1, world_size=2, stop=stop or threading.Event(), reconnect_timeout_s=0.0
+        transport=transport,
+        rank=1,
+        world_size=2,
+        stop=stop or threading.Event(),
+        reconnect_timeout_s=0.0,
+        supply=supply,
     )
 
 
@@ -44,6 +52,20 @@ def test_asks_again_until_the_batch_is_ready() -> None:
     header, _ = feed_of(transport).fetch(4)
     assert header.kind is enums.BatchKind.BATCH
     assert transport.asked == [(4, 1, 2, False)] * 3
+
+
+@pytest.mark.covers("weights 7")
+def test_a_version_that_the_coordinator_has_lost_is_sent_again_while_the_batch_is_waited_for() -> None:
+    class Losing(FakeTransport):
+        def fetch(self, *, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> train.Batch:
+            header, parts = super().fetch(step=step, rank=rank, world_size=world_size, wait_s=wait_s, stop=stop)
+            is_first = len(self.asked) == 1
+            return dataclasses.replace(header, lost_version=7 if is_first else types.NO_VERSION), parts
+
+    supplied: list[int] = []
+    transport = Losing(enums.BatchKind.NOT_READY, enums.BatchKind.NOT_READY, enums.BatchKind.BATCH)
+    feed_of(transport, supply=supplied.append).fetch(4)
+    assert supplied == [7]
 
 
 def test_a_stop_is_told_with_the_next_question() -> None:

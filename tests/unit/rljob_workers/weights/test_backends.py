@@ -8,7 +8,7 @@ import typing
 import blake3
 import pytest
 
-from rljob_api import errors, resolve, types
+from rljob_api import enums, errors, resolve, types
 from rljob_api.manifest.trainer import WeightTransport
 from rljob_api.validation.load import load_manifest
 from rljob_testing import examples
@@ -16,7 +16,9 @@ from rljob_workers.coordinator.weights import store
 from rljob_workers.weights.backends import base, file_store
 
 DATA = os.urandom(1 << 20)
-ARTIFACT = types.Artifact(artifact_id=blake3.blake3(DATA).hexdigest(), encoding="raw", num_bytes=len(DATA))
+ARTIFACT = types.Artifact(
+    artifact_id=blake3.blake3(DATA).hexdigest(), encoding=enums.Encoding.WHOLE, num_bytes=len(DATA)
+)
 NOWHERE = "127.0.0.1:1"
 
 
@@ -64,7 +66,7 @@ def test_files_of_a_local_run_are_those_of_the_coordinators_store(tmp_path: path
     artifacts = store.ArtifactStore(pathlib.Path(job.coordinator.weights_dir))
     backend = base.find(job.trainer.spec.weight_sync.transport)
     publisher, puller = backend.publisher(job.trainer), backend.puller(job.rollouts[0])
-    assert publisher.upload(memoryview(DATA)) == ARTIFACT
+    assert publisher.upload(memoryview(DATA), enums.Encoding.WHOLE) == ARTIFACT
     # What the registry asks before it accepts a version, and before it plans one.
     assert artifacts.num_bytes(ARTIFACT.artifact_id) == len(DATA)
     into = bytearray(len(DATA) + 3)
@@ -81,7 +83,7 @@ def test_bytes_that_are_there_already_are_written_again(
     folder: pathlib.Path, publisher: file_store.FilePublisher, puller: file_store.FilePuller
 ) -> None:
     (folder / ARTIFACT.artifact_id).write_bytes(DATA[:-1] + b"\0")
-    assert publisher.upload(memoryview(DATA)) == ARTIFACT
+    assert publisher.upload(memoryview(DATA), enums.Encoding.WHOLE) == ARTIFACT
     puller.pull(ARTIFACT, [], memoryview(bytearray(len(DATA))))
     assert [path.name for path in folder.iterdir()] == [ARTIFACT.artifact_id]
 
@@ -98,13 +100,13 @@ def test_bytes_that_are_not_the_artifacts_are_refused(
 def test_an_image_that_is_too_small_is_refused(
     publisher: file_store.FilePublisher, puller: file_store.FilePuller
 ) -> None:
-    publisher.upload(memoryview(DATA))
+    publisher.upload(memoryview(DATA), enums.Encoding.WHOLE)
     with pytest.raises(errors.WeightsError, match="does not fit"):
         puller.pull(ARTIFACT, [], memoryview(bytearray(len(DATA) - 1)))
 
 
 def test_an_artifact_named_like_a_path_is_refused(puller: file_store.FilePuller) -> None:
-    named = types.Artifact(artifact_id="../ledger", encoding="raw", num_bytes=1)
+    named = types.Artifact(artifact_id="../ledger", encoding=enums.Encoding.WHOLE, num_bytes=1)
     with pytest.raises(errors.WeightsError, match="invalid artifact ID"):
         puller.pull(named, [], memoryview(bytearray(1)))
 
@@ -112,7 +114,7 @@ def test_an_artifact_named_like_a_path_is_refused(puller: file_store.FilePuller)
 def test_a_folder_that_is_not_there_is_tried_again(folder: pathlib.Path, publisher: file_store.FilePublisher) -> None:
     folder.rmdir()
     with pytest.raises(errors.UnavailableError, match="cannot be written to") as refused:
-        publisher.upload(memoryview(DATA))
+        publisher.upload(memoryview(DATA), enums.Encoding.WHOLE)
     assert refused.value.retry is errors.Retry.LATER
 
 
@@ -127,10 +129,10 @@ def test_a_file_that_a_starting_coordinator_removed_leaves_nothing_and_is_writte
 
     monkeypatch.setattr(os, "fsync", restarted)
     with pytest.raises(errors.UnavailableError):
-        publisher.upload(memoryview(DATA))
+        publisher.upload(memoryview(DATA), enums.Encoding.WHOLE)
     assert list(folder.iterdir()) == []
     monkeypatch.setattr(os, "fsync", sync)
-    assert publisher.upload(memoryview(DATA)) == ARTIFACT
+    assert publisher.upload(memoryview(DATA), enums.Encoding.WHOLE) == ARTIFACT
 
 
 def test_a_manifest_with_another_transport_is_refused() -> None:

@@ -49,6 +49,7 @@ def test_image_order_is_embeddings_layers_ascending_norm_head(folder: pathlib.Pa
     ]
 
 
+@pytest.mark.covers("weights 3")
 def test_tensors_start_on_64_byte_boundaries_and_hold_the_files_bytes(folder: pathlib.Path) -> None:
     layout, _, data = image.initial_version(folder, "job", "bfloat16")
     assert [tensor.offset for tensor in layout.tensors] == [0, 64, 128, 192, 256]

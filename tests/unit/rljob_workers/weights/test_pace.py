@@ -18,7 +18,9 @@ from rljob_workers.weights.backends import grpc_store
 # 70 billion parameters in bfloat16, and the built-in model.
 HUGE, SMALL = 140_000_000_000, 269_030_016
 DATA = bytes(range(256)) * (5 * enums.CHUNK_BYTES // 256)
-ARTIFACT = types.Artifact(artifact_id=blake3.blake3(DATA).hexdigest(), encoding="raw", num_bytes=len(DATA))
+ARTIFACT = types.Artifact(
+    artifact_id=blake3.blake3(DATA).hexdigest(), encoding=enums.Encoding.WHOLE, num_bytes=len(DATA)
+)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +219,7 @@ def test_a_pull_that_moves_a_chunk_a_minute_arrives(link: SlowLink) -> None:
         assert found.result(timeout=60) == DATA
 
 
+@pytest.mark.covers("weights W-14", "weights 8-3")
 def test_a_pull_goes_on_where_the_link_broke_and_nothing_travels_twice(link: SlowLink) -> None:
     link.cut_after = [1, 2]
     link.may_go_on.release(5)
@@ -242,7 +245,7 @@ def test_an_upload_that_the_store_takes_slowly_arrives(link: SlowLink) -> None:
         control_address="127.0.0.1:1", store_address=link.address, tls=None, watch=watched
     )
     link.may_go_on.release(5)
-    assert publisher.upload(memoryview(DATA)) == ARTIFACT
+    assert publisher.upload(memoryview(DATA), enums.Encoding.WHOLE) == ARTIFACT
     assert link.stored == DATA
     publisher.close()
 
@@ -253,7 +256,7 @@ def test_an_upload_to_a_store_that_stands_still_is_cancelled(link: SlowLink) -> 
         control_address="127.0.0.1:1", store_address=link.address, tls=None, watch=watched
     )
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        found = pool.submit(publisher.upload, memoryview(DATA))
+        found = pool.submit(publisher.upload, memoryview(DATA), enums.Encoding.WHOLE)
         while not concurrent.futures.wait([found], timeout=0.002).done:
             watched.clock.tick(100.0)
         with pytest.raises(errors.UnavailableError, match="took no byte for too long"):

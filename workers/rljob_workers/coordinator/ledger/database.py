@@ -18,7 +18,7 @@ from rljob_api import enums, errors, process_config
 from rljob_api.manifest.job import JobSpec
 from rljob_workers.coordinator.policy import prompts
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _SCHEMA = pathlib.Path(__file__).with_name("schema.sql")
 _CACHE_KIB = 64 << 10
 # Pages of the log before they are copied to the file: fewer and larger copies than SQLite's own 1000.
@@ -37,6 +37,14 @@ _MIGRATIONS = {
         " ALTER TABLE syncs RENAME TO syncs_before;"
         " INSERT OR IGNORE INTO meta SELECT 'first_step_at', trained_at FROM steps WHERE state = 'trained'"
         " ORDER BY step LIMIT 1;",
+    ),
+    # Versions of before have their whole image each; its size is not known and is not compared with anything.
+    3: (
+        (),
+        "ALTER TABLE versions ADD COLUMN num_bytes INTEGER NOT NULL DEFAULT 0;"
+        " ALTER TABLE versions ADD COLUMN changes TEXT NOT NULL DEFAULT '';"
+        " ALTER TABLE versions ADD COLUMN changes_bytes INTEGER NOT NULL DEFAULT 0;"
+        " ALTER TABLE versions ADD COLUMN base INTEGER NOT NULL DEFAULT -1;",
     ),
 }  # fmt: skip
 _AFTER = {

@@ -86,7 +86,10 @@ CREATE TABLE attempts (                              -- one row per trainer atte
 CREATE TABLE versions (
   version INTEGER PRIMARY KEY, step INTEGER NOT NULL, attempt INTEGER NOT NULL, state TEXT NOT NULL,
   superseded INTEGER NOT NULL DEFAULT 0, state_hash TEXT NOT NULL, artifact TEXT NOT NULL,
-  created_at REAL NOT NULL, live_at REAL, manifest BLOB
+  created_at REAL NOT NULL, live_at REAL, manifest BLOB,
+  -- artifact is the whole image, changes are against version base; '' where there is none.
+  num_bytes INTEGER NOT NULL DEFAULT 0, changes TEXT NOT NULL DEFAULT '', changes_bytes INTEGER NOT NULL DEFAULT 0,
+  base INTEGER NOT NULL DEFAULT -1
 );
 CREATE INDEX versions_step ON versions (step, version);
 CREATE INDEX versions_stored ON versions (version) WHERE state <> 'retired';

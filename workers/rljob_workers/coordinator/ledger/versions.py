@@ -3,16 +3,16 @@ measured.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rljob_api import enums, errors, types
 from rljob_api.wire import codec
 from rljob_workers.coordinator.ledger import groups, sessions
 from rljob_workers.coordinator.ledger.database import Ledger, Row
-from rljob_workers.coordinator.policy import version_rules
+from rljob_workers.coordinator.policy import version_plan, version_rules
 
 # Never the manifest, which has kilobytes.
-_COLUMNS = "version, step, attempt, state, superseded, state_hash, artifact"
+_COLUMNS = "version, step, attempt, state, superseded, state_hash, artifact, num_bytes, changes, changes_bytes, base"
 
 
 def head(ledger: Ledger) -> version_rules.Registered:
@@ -32,17 +32,31 @@ def stored_versions(ledger: Ledger) -> list[version_rules.Registered]:
     return [_registered(row) for row in ledger.db.all(sql)]
 
 
+def lineage(ledger: Ledger, version: int) -> list[version_rules.Registered]:
+    """Return a version, the one that its changes are against, and so on: down to 0, to an anchor without changes, or
+    to what was pruned.
+    """
+    line: list[version_rules.Registered] = []
+    registered = find(ledger, version)
+    while registered is not None and registered.state is not enums.VersionState.RETIRED:
+        line.append(registered)
+        registered = None if registered.base == types.NO_VERSION else find(ledger, registered.base)
+    return line
+
+
 def publish(
     ledger: Ledger,
     *,
     token: str,
     proposal: types.WeightVersion,
     layout: types.Layout | None,
-    num_bytes: int | None,
+    stored: Mapping[str, int | None],
     evaluate: bool,
     now: float,
 ) -> version_rules.Answer:
     """Register a version. PUBLISHED. `evaluate`: an evaluation of it is due and begins in the same transaction.
+
+    `stored`: bytes of artifacts, those of the proposal and of what its base can be had from.
 
     Leases and submissions that no batch may take any more are dropped first, so that workers cancel before they
     load.
@@ -54,14 +68,22 @@ def publish(
                 "INSERT OR IGNORE INTO layouts (layout_id, data) VALUES (?, ?)",
                 layout.layout_id, codec.encode(layout),
             )  # fmt: skip
+        below = lineage(ledger, proposal.base)
+        there = {artifact_id for artifact_id, num_bytes in stored.items() if num_bytes is not None}
+        registered = find(ledger, proposal.version)
         answer = version_rules.judge(
             proposal,
-            registered=find(ledger, proposal.version),
+            registered=registered,
+            base=_base(ledger, proposal.base),
             head=head(ledger).version,
             committed=groups.committed(ledger),
             attempt=session["attempt"],
-            num_bytes=num_bytes,
+            stored=stored,
+            base_can_be_had=proposal.base == 0
+            or version_plan.shortest(below, have=types.NO_VERSION, stored=there) is not None,
         )
+        if answer.outcome is version_rules.Outcome.REPEATED and registered is not None:
+            _supply(ledger, proposal, registered)
         if answer.outcome is version_rules.Outcome.ACCEPTED and find_layout(ledger, proposal.layout_id) is None:
             return version_rules.Answer(
                 outcome=version_rules.Outcome.MISSING, detail=f"layout {proposal.layout_id} is unknown"
@@ -81,11 +103,12 @@ def begin_evaluation(ledger: Ledger, *, step: int, version: int, now: float) -> 
 
 
 def _insert(ledger: Ledger, proposal: types.WeightVersion, *, now: float) -> None:
+    whole, changes = _artifact(proposal, enums.Encoding.WHOLE), _artifact(proposal, enums.Encoding.DELTA)
     ledger.db.change(
-        "INSERT INTO versions (version, step, attempt, state, state_hash, artifact, created_at, manifest)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO versions (version, step, attempt, state, state_hash, artifact, num_bytes, changes, changes_bytes,"
+        " base, created_at, manifest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         proposal.version, proposal.step, proposal.attempt, enums.VersionState.PUBLISHED, proposal.state_hash,
-        proposal.artifacts[0].artifact_id, now, codec.encode(proposal),
+        *_columns_of(whole), *_columns_of(changes), proposal.base, now, codec.encode(proposal),
     )  # fmt: skip
     ledger.count("versions_published")
     ledger.note(
@@ -95,10 +118,46 @@ def _insert(ledger: Ledger, proposal: types.WeightVersion, *, now: float) -> Non
             "version": proposal.version,
             "step": proposal.step,
             "attempt": proposal.attempt,
-            "bytes": proposal.artifacts[0].num_bytes,
+            "bytes": 0 if whole is None else whole.num_bytes,
+            "delta_bytes": 0 if changes is None else changes.num_bytes,
             "changed_ratio": proposal.changed_ratio,
+            "whole_because": proposal.fallback_reason,
         }
     )
+
+
+def _base(ledger: Ledger, version: int) -> version_rules.Registered | None:
+    base = find(ledger, version)
+    if base is None or base.version:
+        return base
+    # What the processes agreed on when they registered.
+    return dataclasses.replace(base, state_hash=ledger.meta("initial_state_hash") or "")
+
+
+def _supply(ledger: Ledger, proposal: types.WeightVersion, registered: version_rules.Registered) -> None:
+    """Make an anchor of a version whose whole image has come later: what led to it was lost."""
+    whole = _artifact(proposal, enums.Encoding.WHOLE)
+    if whole is None or registered.whole is not None:
+        return
+    before = manifest(ledger, registered.version)
+    supplied = dataclasses.replace(
+        before,
+        kind=enums.VersionKind.ANCHOR,
+        artifacts=(*before.artifacts, whole),
+        fallback_reason=proposal.fallback_reason,
+    )
+    ledger.db.change(
+        "UPDATE versions SET artifact = ?, num_bytes = ?, manifest = ? WHERE version = ?",
+        *_columns_of(whole), codec.encode(supplied), registered.version,
+    )  # fmt: skip
+
+
+def _artifact(proposal: types.WeightVersion, encoding: enums.Encoding) -> types.Artifact | None:
+    return next((artifact for artifact in proposal.artifacts if artifact.encoding is encoding), None)
+
+
+def _columns_of(artifact: types.Artifact | None) -> tuple[str, int]:
+    return ("", 0) if artifact is None else (artifact.artifact_id, artifact.num_bytes)
 
 
 def mark_live(ledger: Ledger, version: int, *, now: float) -> bool:
@@ -161,5 +220,13 @@ def _registered(row: Row) -> version_rules.Registered:
         state=enums.VersionState(row["state"]),
         superseded=bool(row["superseded"]),
         state_hash=row["state_hash"],
-        artifact=row["artifact"],
+        whole=_stored(row["artifact"], enums.Encoding.WHOLE, row["num_bytes"]),
+        changes=_stored(row["changes"], enums.Encoding.DELTA, row["changes_bytes"]),
+        base=row["base"],
     )
+
+
+def _stored(artifact_id: str, encoding: enums.Encoding, num_bytes: int) -> types.Artifact | None:
+    if not artifact_id:
+        return None
+    return types.Artifact(artifact_id=artifact_id, encoding=encoding, num_bytes=num_bytes)

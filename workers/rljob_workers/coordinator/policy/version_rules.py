@@ -1,5 +1,8 @@
 """The registry's rules: which publish is accepted, what a rollout should load, what may be pruned. Pure.
 
+A version is stored whole, as changes against the version before it, or as both. What it takes to get to one is
+version_plan.py.
+
 States: PUBLISHED > LIVE (a ready worker serves it) > RETIRED (artifacts pruned). An id means one set of bits for the
 life of the job and is never used again; after a rewind ids continue while steps fall back, and the undone ones are
 `superseded` but stay readable.
@@ -7,7 +10,7 @@ life of the job and is never used again; after a rewind ids continue while steps
 
 import dataclasses
 import enum
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from rljob_api import enums, types
 
@@ -23,7 +26,10 @@ class Outcome(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """A registered version. `artifact` is empty for version 0, whose bytes are the model files."""
+    """A registered version. Version 0 has no artifacts: its bytes are the model files.
+
+    changes: against version `base`.
+    """
 
     version: int
     step: int
@@ -31,7 +37,13 @@ class Registered:
     state: enums.VersionState
     superseded: bool
     state_hash: str
-    artifact: str
+    whole: types.Artifact | None = None
+    changes: types.Artifact | None = None
+    base: int = types.NO_VERSION
+
+    @property
+    def artifact_ids(self) -> frozenset[str]:
+        return frozenset(artifact.artifact_id for artifact in (self.whole, self.changes) if artifact is not None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,22 +58,32 @@ def judge(
     proposal: types.WeightVersion,
     *,
     registered: Registered | None,
+    base: Registered | None,
     head: int,
     committed: int,
     attempt: int,
-    num_bytes: int | None,
+    stored: Mapping[str, int | None],
+    base_can_be_had: bool,
 ) -> Answer:
     """Return what becomes of a proposed version.
 
-    `registered`: the version of the same id, if there is one; `num_bytes`: stored bytes of its artifact.
+    `registered`: the version of the same id, if there is one; `base`: the one that its changes are against;
+    `base_can_be_had`: something that is stored leads to it; `stored`: bytes of each artifact.
 
     A known id with the same hash is a repetition (it may re-supply lost bytes), with another one a conflict.
     """
+    if registered is not None and registered.state_hash != proposal.state_hash:
+        return Answer(
+            outcome=Outcome.CONFLICT, detail=f"version {proposal.version} has state hash {registered.state_hash}"
+        )
+    if problem := _problem_of_artifacts(proposal):
+        return Answer(outcome=Outcome.CONFLICT, detail=problem)
+    for artifact in proposal.artifacts:
+        num_bytes = stored.get(artifact.artifact_id)
+        if num_bytes != artifact.num_bytes:
+            detail = f"artifact {artifact.artifact_id}: {num_bytes} of {artifact.num_bytes} bytes stored"
+            return Answer(outcome=Outcome.MISSING, detail=detail)
     if registered is not None:
-        if registered.state_hash != proposal.state_hash:
-            return Answer(
-                outcome=Outcome.CONFLICT, detail=f"version {proposal.version} has state hash {registered.state_hash}"
-            )
         return Answer(outcome=Outcome.REPEATED)
     if proposal.version != head + 1:
         return Answer(outcome=Outcome.CONFLICT, detail=f"the next version is {head + 1}, not {proposal.version}")
@@ -73,29 +95,71 @@ def judge(
         return Answer(
             outcome=Outcome.CONFLICT, detail=f"step {proposal.step} of a run with {committed} committed steps"
         )
-    if proposal.kind != "anchor" or len(proposal.artifacts) != 1:
-        return Answer(outcome=Outcome.CONFLICT, detail="only dense versions with one artifact are served")
-    if num_bytes != proposal.artifacts[0].num_bytes:
-        artifact = proposal.artifacts[0]
-        detail = f"artifact {artifact.artifact_id}: {num_bytes} of {artifact.num_bytes} bytes stored"
-        return Answer(outcome=Outcome.MISSING, detail=detail)
+    if problem := _problem_of_base(proposal, base):
+        return Answer(outcome=Outcome.CONFLICT, detail=problem)
+    if proposal.kind is enums.VersionKind.DELTA and not base_can_be_had:
+        return Answer(outcome=Outcome.MISSING, detail=f"nothing that is stored leads to version {proposal.base}")
     return Answer(outcome=Outcome.ACCEPTED)
 
 
-def to_retire(registered: Sequence[Registered], *, keep: int, needed: Collection[int]) -> list[Registered]:
-    """Return the versions whose artifacts may go: all but the newest `keep`, those `needed`, and those sharing their
-    bytes.
+def _problem_of_artifacts(proposal: types.WeightVersion) -> str:
+    encodings = [artifact.encoding for artifact in proposal.artifacts]
+    if not encodings or len(encodings) > len(set(encodings)):
+        return f"a version has its whole image, its changes, or both; not {len(encodings)} artifacts {encodings}"
+    if (enums.Encoding.WHOLE in encodings) != (proposal.kind is enums.VersionKind.ANCHOR):
+        return f"an anchor is a version with its whole image; this {proposal.kind} has {encodings}"
+    if (enums.Encoding.DELTA in encodings) != (proposal.base != types.NO_VERSION):
+        return f"changes are against a version, but base is {proposal.base} for {encodings}"
+    return ""
 
-    `needed`: pinned by an evaluation, or served or being loaded by a rollout. The head is never among the result.
+
+def _problem_of_base(proposal: types.WeightVersion, base: Registered | None) -> str:
+    """Return why the changes cannot be against `base`: a publisher compares with what it published itself, last."""
+    if proposal.base == types.NO_VERSION:
+        return ""
+    if proposal.base != proposal.version - 1 or base is None:
+        return f"changes are against the version before, {proposal.version - 1}, not {proposal.base}"
+    if base.state_hash != proposal.base_state_hash:
+        return f"version {base.version} has state hash {base.state_hash}, not {proposal.base_state_hash}"
+    if base.version and base.attempt != proposal.attempt:
+        return f"version {base.version} is of attempt {base.attempt}: begin attempt {proposal.attempt} with an anchor"
+    return ""
+
+
+def to_retire(registered: Sequence[Registered], *, keep: int, needed: Collection[int]) -> list[Registered]:
+    """Return the versions whose artifacts may go: all but the newest `keep`, those `needed`, and what leads to them.
+
+    `needed`: pinned by an evaluation, or served or being loaded by a rollout. To each of them leads its nearest anchor
+    with the changes since, and from the oldest of them the changes up to the head, so that a rollout behind it need not
+    fetch a whole image. The head is never among the result.
     """
-    stored = sorted((v for v in registered if v.artifact), key=lambda v: v.version, reverse=True)
-    retained = [v for index, v in enumerate(stored) if index < max(1, keep) or v.version in needed]
-    bytes_kept = {v.artifact for v in retained}
+    by_id = {v.version: v for v in registered if v.artifact_ids}
+    stored = sorted(by_id, reverse=True)
+    retained = {version for index, version in enumerate(stored) if index < max(1, keep) or version in needed}
+    for version in list(retained):
+        retained |= _down_to(version, by_id, lambda v: v.whole is not None)
+    served = {version for version in needed if version in by_id or version == 0}
+    if stored and served:
+        retained |= _down_to(stored[0], by_id, lambda v: v.version <= min(served))
+    bytes_kept = {artifact for version in retained for artifact in by_id[version].artifact_ids}
     return [
-        v
-        for v in stored
-        if v not in retained and v.artifact not in bytes_kept and v.state is not enums.VersionState.RETIRED
+        by_id[version]
+        for version in stored
+        if version not in retained
+        and not by_id[version].artifact_ids & bytes_kept
+        and by_id[version].state is not enums.VersionState.RETIRED
     ]
+
+
+def _down_to(version: int, by_id: Mapping[int, Registered], is_end: Callable[[Registered], bool]) -> set[int]:
+    """Return `version` and what its changes are against, and so on, as far as the first for which `is_end` holds."""
+    passed: set[int] = set()
+    while version in by_id:
+        passed.add(version)
+        if is_end(by_id[version]):
+            break
+        version = by_id[version].base
+    return passed
 
 
 def version_to_load(*, head: int, evaluating: int | None, serving: int = 0, idle: bool = True) -> int:

@@ -1,12 +1,14 @@
 """The weights' conversation: publish, manifest, watch, and pruning what no one needs any more."""
 
+import asyncio
+import dataclasses
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from rljob_api import enums, errors, types
 from rljob_workers.coordinator import context
 from rljob_workers.coordinator.ledger import database, evaluations, groups, sessions, versions
-from rljob_workers.coordinator.policy import version_rules
+from rljob_workers.coordinator.policy import version_plan, version_rules
 from rljob_workers.coordinator.reporting import evaluation, status
 
 logger = logging.getLogger(__name__)
@@ -22,9 +24,10 @@ class Publishing:
     async def publish(
         self, *, token: str, proposal: types.WeightVersion, layout: types.Layout | None
     ) -> tuple[version_rules.Answer, int]:
-        """Register a version whose artifact is stored; return the answer and the head."""
+        """Register a version whose artifacts are stored; return the answer and the head."""
         now = self._context.clock.now()
-        stored = self._context.artifacts.num_bytes(proposal.artifacts[0].artifact_id) if proposal.artifacts else None
+        below = await self._context.ledger.run(versions.lineage, proposal.base)
+        stored = await self._stored([*(artifact.artifact_id for artifact in proposal.artifacts), *_artifact_ids(below)])
 
         def register(ledger: database.Ledger) -> tuple[version_rules.Answer, int]:
             # Before the version is registered: the head is still the one before it.
@@ -36,7 +39,7 @@ class Publishing:
                 is_first=proposal.version == self._context.config.first_version,
             )
             answer = versions.publish(
-                ledger, token=token, proposal=proposal, layout=layout, num_bytes=stored, evaluate=due, now=now
+                ledger, token=token, proposal=proposal, layout=layout, stored=stored, evaluate=due, now=now
             )
             return answer, versions.head(ledger).version
 
@@ -48,22 +51,52 @@ class Publishing:
         )  # fmt: skip
         return answer, head
 
-    async def plan(self, *, token: str, want: int, with_layout: bool) -> types.VersionPlan:
-        """Return what to fetch for a version. Raises FencedError without a session, WeightsError for a version without
-        bytes.
+    async def plan(
+        self, *, token: str, want: int, have: int, with_layout: bool, damaged: Sequence[str] = ()
+    ) -> types.VersionPlan:
+        """Return the shortest way to a version from `have`, which is NO_VERSION for nothing.
+
+        damaged: artifacts that arrived with other bytes than their names say; they are hashed here and, if they are
+        damaged, go. Raises FencedError without a session, WeightsError for a version that nothing stored leads to.
         """
 
-        def look(ledger: database.Ledger) -> tuple[types.WeightVersion, types.Layout | None]:
+        def look(ledger: database.Ledger) -> tuple[types.WeightVersion, list[version_rules.Registered], int]:
             sessions.check_session(ledger, token, enums.Role.ROLLOUT)
-            manifest = versions.manifest(ledger, want)
-            return manifest, versions.find_layout(ledger, manifest.layout_id) if with_layout else None
+            return versions.manifest(ledger, want), versions.lineage(ledger, want), versions.head(ledger).version
 
-        manifest, layout = await self._context.ledger.run(look)
-        for artifact in manifest.artifacts:
-            if self._context.artifacts.num_bytes(artifact.artifact_id) is None:
-                raise errors.WeightsError(f"artifact {artifact.artifact_id} of version {want} is not stored")
+        newest, lineage, head = await self._context.ledger.run(look)
+        await self._drop_damaged(set(damaged) & set(_artifact_ids(lineage)))
+        stored = await self._stored(_artifact_ids(lineage))
+        there = {artifact_id for artifact_id, num_bytes in stored.items() if num_bytes is not None}
+        hops = version_plan.shortest(lineage, have=have, stored=there)
+        if hops is None:
+            if want == head:
+                # Only the trainer has it now.
+                self._context.lost_version = head
+                self._context.changes.batches.notify()
+            raise errors.WeightsError(f"nothing that is stored leads to version {want}")
+
+        def collect(ledger: database.Ledger) -> tuple[tuple[types.WeightVersion, ...], types.Layout | None]:
+            chain = tuple(
+                dataclasses.replace(versions.manifest(ledger, hop.version), artifacts=(hop.artifact,)) for hop in hops
+            )
+            return chain, versions.find_layout(ledger, newest.layout_id) if with_layout else None
+
+        chain, layout = await self._context.ledger.run(collect)
         source = types.WeightSource(address=self._context.config.store_address, kind="store")
-        return types.VersionPlan(chain=(manifest,), sources=(source,), layout=layout)
+        return types.VersionPlan(chain=chain, sources=(source,), layout=layout)
+
+    async def _stored(self, artifact_ids: Iterable[str]) -> dict[str, int | None]:
+        """Return the stored bytes of artifacts, None for what is not there."""
+        names = set(artifact_ids)
+        # On a thread: a shared folder may be slow.
+        return await asyncio.to_thread(lambda: {name: self._context.artifacts.num_bytes(name) for name in names})
+
+    async def _drop_damaged(self, artifact_ids: Iterable[str]) -> None:
+        for artifact_id in artifact_ids:
+            there = self._context.artifacts.num_bytes(artifact_id) is not None
+            if there and not await asyncio.to_thread(self._context.artifacts.matches, artifact_id):
+                logger.error("artifact %s is damaged and was removed", artifact_id)
 
     async def watch(self) -> AsyncIterator[version_rules.Registered]:
         """Yield the head now and on every change."""
@@ -81,11 +114,11 @@ class Publishing:
         needed = self._needed()
         retired, retained = await self._context.ledger.run(self._retire, needed)
         for version in retired:
-            if version.artifact not in retained:
-                self._context.artifacts.remove(version.artifact)
-                logger.info(
-                    "version %d was retired", version.version, extra={"event": "retire", "version": version.version}
-                )
+            for artifact_id in version.artifact_ids - retained:
+                self._context.artifacts.remove(artifact_id)
+            logger.info(
+                "version %d was retired", version.version, extra={"event": "retire", "version": version.version}
+            )
 
     def _needed(self) -> set[int]:
         """Served, or ordered to be served, by a rollout heard of lately; one that was silent asks for a new plan."""
@@ -102,5 +135,8 @@ class Publishing:
         if retired:
             versions.retire(ledger, [version.version for version in retired])
         gone = {version.version for version in retired}
-        retained = {v.artifact for v in everything if v.version not in gone}
-        return retired, retained
+        return retired, set(_artifact_ids(v for v in everything if v.version not in gone))
+
+
+def _artifact_ids(registered: Iterable[version_rules.Registered]) -> list[str]:
+    return [artifact_id for version in registered for artifact_id in version.artifact_ids]

@@ -262,6 +262,7 @@ class WeightReceiver:
                 apply_s=apply_s,
                 total_s=ended - began,
                 num_bytes=staged.num_bytes,
+                delta_bytes=staged.delta_bytes,
                 requests_in_flight=in_flight,
                 finished_at=self._clock.now(),
             )

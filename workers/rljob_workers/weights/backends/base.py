@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 import grpc
 
-from rljob_api import errors, process_config, types
+from rljob_api import enums, errors, process_config, types
 from rljob_api.wire import codec
 from rljob_api.wire.v1 import weights_pb2, weights_pb2_grpc
 from rljob_workers.rpc import channel
@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Publisher(Protocol):
     """What the trainer needs to publish a version."""
 
-    def upload(self, data: memoryview) -> types.Artifact:
+    def upload(self, data: memoryview, encoding: enums.Encoding) -> types.Artifact:
         """Store `data` and return the artifact; storing the same bytes again is harmless."""
 
     def publish(self, version: types.WeightVersion, layout: types.Layout | None) -> types.VersionId:
@@ -36,8 +36,12 @@ class Publisher(Protocol):
 class Puller(Protocol):
     """What a receiver needs to get a version."""
 
-    def plan(self, *, want: types.VersionId, have: int, with_layout: bool) -> types.VersionPlan:
-        """Return what to fetch to reach `want`, and from where."""
+    def plan(
+        self, *, want: types.VersionId, have: int, with_layout: bool, damaged: Sequence[str] = ()
+    ) -> types.VersionPlan:
+        """Return what to fetch to reach `want` from `have`, and from where; damaged: ids of artifacts that were not
+        what they are named by.
+        """
 
     def pull(self, artifact: types.Artifact, sources: Sequence[types.WeightSource], into: memoryview) -> None:
         """Fill `into` with the artifact's bytes, verified."""
@@ -64,7 +68,7 @@ class RegisteringPublisher(_Registry, abc.ABC):
         super().__init__(control_address=control_address, tls=tls, timeout_s=timeout_s)
 
     @abc.abstractmethod
-    def upload(self, data: memoryview) -> types.Artifact:
+    def upload(self, data: memoryview, encoding: enums.Encoding) -> types.Artifact:
         """Store `data` and return the artifact; storing the same bytes again is harmless."""
 
     def publish(self, version: types.WeightVersion, layout: types.Layout | None) -> types.VersionId:
@@ -89,8 +93,12 @@ class PlanningPuller(_Registry, abc.ABC):
         """`timeout_s`: of a call to the coordinator, which only reads."""
         super().__init__(control_address=control_address, tls=tls, timeout_s=timeout_s)
 
-    def plan(self, *, want: types.VersionId, have: int, with_layout: bool) -> types.VersionPlan:
-        request = weights_pb2.ManifestRequest(session=self.session, want=want, have=max(have, 0), layout=with_layout)
+    def plan(
+        self, *, want: types.VersionId, have: int, with_layout: bool, damaged: Sequence[str] = ()
+    ) -> types.VersionPlan:
+        request = weights_pb2.ManifestRequest(
+            session=self.session, want=want, have=have, layout=with_layout, damaged=damaged
+        )
         reply = translated(self._address, lambda: self._stub.Manifest(request, timeout=self._timeout_s))
         return codec.from_message(types.VersionPlan, reply)
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import blake3
 
-from rljob_api import errors, process_config, types
+from rljob_api import enums, errors, process_config, types
 from rljob_workers.runtime import atomic
 from rljob_workers.weights.backends import base
 
@@ -26,10 +26,10 @@ class FilePublisher(base.RegisteringPublisher):
         super().__init__(control_address=control_address, tls=tls)
         self._folder = folder
 
-    def upload(self, data: memoryview) -> types.Artifact:
+    def upload(self, data: memoryview, encoding: enums.Encoding) -> types.Artifact:
         """Write `data` under its digest. Raises UnavailableError if the folder cannot be written to."""
         digest = blake3.blake3(data, max_threads=2).hexdigest()
-        artifact = types.Artifact(artifact_id=digest, encoding="raw", num_bytes=len(data))
+        artifact = types.Artifact(artifact_id=digest, encoding=encoding, num_bytes=len(data))
         work = self._folder / f"{uuid.uuid4().hex}.part"
         try:
             with work.open("wb", buffering=0) as file:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import blake3
 import grpc
 
-from rljob_api import errors, process_config, types
+from rljob_api import enums, errors, process_config, types
 from rljob_api.wire.v1 import weights_pb2
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import retry, stall
@@ -47,7 +47,7 @@ class WeightPublisher(base.RegisteringPublisher):
         self._bulk = channel.sync_channel(store_address, tls, own_connection=True)
         self._upload = self._bulk.stream_unary(UPLOAD, request_serializer=_identity, response_deserializer=_identity)
 
-    def upload(self, data: memoryview) -> types.Artifact:
+    def upload(self, data: memoryview, encoding: enums.Encoding) -> types.Artifact:
         """Stream `data` in chunks; the last frame commits it under its digest. Raises DigestError on disagreement."""
         digest = blake3.blake3(data, max_threads=2).hexdigest()
         reply = base.translated(self._store, lambda: self._send(data, digest))
@@ -56,7 +56,7 @@ class WeightPublisher(base.RegisteringPublisher):
             raise errors.DigestError(
                 f"the store kept {stored.artifact_id} ({stored.num_bytes} bytes) for {digest} ({len(data)} bytes)"
             )
-        return types.Artifact(artifact_id=digest, encoding="raw", num_bytes=len(data))
+        return types.Artifact(artifact_id=digest, encoding=encoding, num_bytes=len(data))
 
     def _send(self, data: memoryview, digest: str) -> bytes:
         watch = self._watch(deadlines.idle_deadline_s(len(data)))

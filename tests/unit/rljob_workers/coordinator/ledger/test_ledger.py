@@ -652,7 +652,7 @@ def test_a_publish_of_an_unknown_layout_is_missing_it(make_bench: Make, version_
         token=trainer,
         proposal=version_maker(1, 1),
         layout=None,
-        num_bytes=8,
+        stored={"a1": 8},
         evaluate=False,
         now=bench.now,
     )

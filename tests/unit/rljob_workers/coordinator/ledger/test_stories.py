@@ -5,12 +5,14 @@ Rollout and trainer are played by the test; the clock is faked, the ledger is a 
 """
 
 import asyncio
+import dataclasses
 import json
 import pathlib
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import blake3
 import pytest
 
 from rljob_api import enums, errors, process_config, types
@@ -89,20 +91,45 @@ class Coordinator:
         now = self.clock.now()
         await self.trainer.commit_step(token=token, step=step, stats=STATS, started_at=now, finished_at=now)
 
-    async def publish(self, token: str, step: int, attempt: int = 1) -> int:
-        head = (await self.core.ledger.run(versions.head)).version
-        data = f"weights of step {step}, version {head + 1}".encode()
-        name = f"artifact{head + 1}"
+    def store(self, data: bytes, encoding: enums.Encoding) -> types.Artifact:
+        name = blake3.blake3(data).hexdigest()
         self.core.artifacts.path(name).write_bytes(data)
+        return types.Artifact(artifact_id=name, encoding=encoding, num_bytes=len(data))
+
+    async def publish(
+        self, token: str, step: int, attempt: int = 1, *, whole: bool = True, changes: bool = False
+    ) -> int:
+        head = (await self.core.ledger.run(versions.head)).version
+        artifacts = []
+        if changes:
+            artifacts.append(self.store(f"changes of {head + 1}".encode(), enums.Encoding.DELTA))
+        if whole:
+            text = f"weights of step {step}, version {head + 1}, {'all ' * 20}"
+            artifacts.append(self.store(text.encode(), enums.Encoding.WHOLE))
         proposal = types.WeightVersion(
             job="job", version=types.VersionId(head + 1), step=step, attempt=attempt, parent=head, created_at=0.0,
-            layout_id="layout", digests={}, state_hash=f"hash{head + 1}",
-            artifacts=(types.Artifact(artifact_id=name, encoding="raw", num_bytes=len(data)),),
+            layout_id="layout", digests={}, state_hash=f"h{head + 1}", artifacts=tuple(artifacts),
+            kind=enums.VersionKind.ANCHOR if whole else enums.VersionKind.DELTA,
+            base=head if changes else types.NO_VERSION, base_state_hash=f"h{head}" if changes else "",
         )  # fmt: skip
         layout = types.Layout(layout_id="layout", tensors=(), image_bytes=1)
         answer, version = await self.weights.publish(token=token, proposal=proposal, layout=layout)
+        if answer.outcome == "missing":
+            raise errors.WeightsError(answer.detail)
         assert answer.outcome == "accepted", answer
         return version
+
+    async def stored(self) -> list[int]:
+        """Return the versions that have artifacts; there are no other files than theirs."""
+        left = [version for version in await self.core.ledger.run(versions.stored_versions) if version.artifact_ids]
+        names = {name for version in left for name in version.artifact_ids}
+        assert {path.name for path in self.core.artifacts.folder.iterdir()} == names
+        return [version.version for version in left]
+
+    async def way(self, token: str, version: int, *, have: int, damaged: tuple[str, ...] = ()) -> list[str]:
+        """Return version and encoding of each hop."""
+        plan = await self.weights.plan(token=token, want=version, have=have, with_layout=False, damaged=damaged)
+        return [f"{hop.version} {hop.artifacts[0].encoding}" for hop in plan.chain]
 
     def events(self) -> list[dict[str, Any]]:
         path = pathlib.Path(self.config.state_dir) / history.FILE_NAME
@@ -159,7 +186,7 @@ async def test_the_walk_of_a_trajectory_and_of_a_weight_version(start: Start) ->
     assert (await run.beat(rollout, 0)).load_version == version
     # The slot is there, but only for a worker that serves the new weights.
     assert (await run.work.lease(token=rollout, capacity=1, serving_version=0, wait_s=0)).wait_reason == "weights"
-    plan = await run.weights.plan(token=rollout, want=version, with_layout=True)
+    plan = await run.weights.plan(token=rollout, want=version, have=types.NO_VERSION, with_layout=True)
     assert (plan.chain[0].version, plan.sources[0].address) == (version, run.config.store_address)
     await run.beat(rollout, version)
     await run.housekeeper.tick()
@@ -172,6 +199,86 @@ async def test_the_walk_of_a_trajectory_and_of_a_weight_version(start: Start) ->
     (step, _) = run.events()
     assert (step["reward_mean"], step["staleness"], step["rows"], step["tokens"]) == (0.5, {"0": 2}, 4, 8)
     assert step["stats"]["wait_s"] == 1.0
+
+
+async def line_of_versions(run: Coordinator) -> tuple[str, str]:
+    """Publish 1 whole, 2 and 3 as changes, all of step 1; return the tokens of rollout and trainer."""
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
+    await run.generate(rollout, serving=0, capacity=2)
+    await run.fetch(trainer, 1)
+    await run.commit(trainer, 1)
+    await run.publish(trainer, 1, whole=True, changes=True)
+    for _ in range(2):
+        await run.publish(trainer, 1, whole=False, changes=True)
+    return rollout, trainer
+
+
+@pytest.mark.covers("weights W-6", "weights 6", "weights 7")
+async def test_a_rollout_is_sent_the_shortest_way_also_after_a_restart(start: Start) -> None:
+    run = start()
+    rollout, _ = await line_of_versions(run)
+    for _ in range(2):
+        assert await run.way(rollout, 3, have=2) == ["3 delta-1"]
+        assert await run.way(rollout, 3, have=0) == ["1 delta-1", "2 delta-1", "3 delta-1"]
+        # The model files are at hand.
+        assert await run.way(rollout, 3, have=types.NO_VERSION) == ["1 delta-1", "2 delta-1", "3 delta-1"]
+        run = start()
+        rollout = await run.register(enums.Role.ROLLOUT, boot_id="after")
+
+
+@pytest.mark.covers("weights W-14", "weights 8-4")
+async def test_an_artifact_that_is_damaged_where_it_is_stored_goes_once_a_rollout_has_met_it(start: Start) -> None:
+    run = start()
+    rollout, _ = await line_of_versions(run)
+    (first,) = (await run.weights.plan(token=rollout, want=1, have=0, with_layout=False)).chain
+    damaged = first.artifacts[0].artifact_id
+    assert await run.way(rollout, 3, have=0, damaged=(damaged,)) == ["1 delta-1", "2 delta-1", "3 delta-1"]
+    run.core.artifacts.path(damaged).write_bytes(b"changes of l")
+    assert await run.way(rollout, 3, have=0, damaged=(damaged,)) == ["1 raw", "2 delta-1", "3 delta-1"]
+
+
+@pytest.mark.covers("weights 7")
+async def test_the_trainer_is_asked_once_for_a_head_that_nothing_stored_leads_to(start: Start) -> None:
+    run = start()
+    rollout, trainer = await line_of_versions(run)
+    (newest,) = (await run.weights.plan(token=rollout, want=3, have=2, with_layout=False)).chain
+    run.core.artifacts.remove(newest.artifacts[0].artifact_id)
+    with pytest.raises(errors.WeightsError, match="nothing that is stored leads to version 3"):
+        await run.way(rollout, 3, have=2)
+    assert [(await run.fetch(trainer, 2))[0].lost_version for _ in range(2)] == [3, types.NO_VERSION]
+    whole = run.store(b"all weights", enums.Encoding.WHOLE)
+    supplied = dataclasses.replace(
+        newest, kind=enums.VersionKind.ANCHOR, base=types.NO_VERSION, base_state_hash="", artifacts=(whole,)
+    )
+    answer, head = await run.weights.publish(token=trainer, proposal=supplied, layout=None)
+    assert (answer.outcome, head) == ("repeated", 3)
+    assert await run.way(rollout, 3, have=2) == ["3 raw"]
+
+
+@pytest.mark.covers("weights W-8")
+async def test_changes_whose_base_is_lost_are_not_registered(start: Start) -> None:
+    run = start()
+    rollout, trainer = await line_of_versions(run)
+    for hop in (await run.weights.plan(token=rollout, want=3, have=0, with_layout=False)).chain:
+        run.core.artifacts.remove(hop.artifacts[0].artifact_id)
+    assert await run.way(rollout, 1, have=types.NO_VERSION) == ["1 raw"]
+    with pytest.raises(errors.WeightsError, match="nothing that is stored leads to version 3"):
+        await run.publish(trainer, 1, whole=False, changes=True)
+    assert await run.publish(trainer, 1, whole=True, changes=True) == 4
+
+
+@pytest.mark.covers("weights 7")
+async def test_what_a_rollout_that_lags_needs_to_catch_up_is_kept(start: Start) -> None:
+    run = start()
+    rollout, trainer = await line_of_versions(run)
+    await run.beat(rollout, 1)
+    for _ in range(3):
+        await run.publish(trainer, 1, whole=True, changes=True)
+    await run.weights.prune()
+    assert await run.way(rollout, 6, have=1) == [f"{version} delta-1" for version in range(2, 7)]
+    await run.beat(rollout, 5)
+    await run.weights.prune()
+    assert await run.stored() == [4, 5, 6]
 
 
 async def test_a_fetch_waits_until_the_last_group_is_in(start: Start) -> None:
@@ -426,11 +533,10 @@ async def test_old_artifacts_go_once_nobody_needs_them(start: Start) -> None:
         await run.publish(trainer, step)
     await run.weights.prune()
     # Versions 3, 4, 5 are the newest three; 1 is what the rollout serves.
-    kept = sorted(path.name for path in run.core.artifacts.folder.iterdir())
-    assert kept == ["artifact1", "artifact3", "artifact4", "artifact5"]
+    assert await run.stored() == [1, 3, 4, 5]
     await run.beat(rollout, 5)
     await run.weights.prune()
-    assert sorted(path.name for path in run.core.artifacts.folder.iterdir()) == ["artifact3", "artifact4", "artifact5"]
+    assert await run.stored() == [3, 4, 5]
 
 
 @pytest.mark.covers("algorithms 10")

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from rljob_api import errors, types
+from rljob_api import enums, errors, types
 from rljob_api.wire.v1 import weights_pb2
 from rljob_workers.coordinator.weights import store as weight_store
 from rljob_workers.rpc import channel
@@ -43,6 +43,7 @@ def test_an_artifact_is_named_by_its_bytes(store: weight_store.ArtifactStore) ->
     assert store.path(NAME).read_bytes() == DATA
 
 
+@pytest.mark.covers("weights 8-1")
 def test_an_upload_that_does_not_hash_to_its_name_leaves_nothing(store: weight_store.ArtifactStore) -> None:
     upload = weight_store.Upload(store)
     upload.add(0, memoryview(b"other"))
@@ -60,6 +61,7 @@ def test_chunks_out_of_order_are_refused(store: weight_store.ArtifactStore) -> N
     upload.close()
 
 
+@pytest.mark.covers("weights 8-2")
 def test_what_no_version_names_is_removed_at_start(store: weight_store.ArtifactStore) -> None:
     kept, orphan = keep(store, b"kept"), keep(store, b"orphan")
     (store.folder / "x.part").write_bytes(b"half")
@@ -110,8 +112,8 @@ def publisher(address: str) -> Iterator[grpc_store.WeightPublisher]:
 async def test_what_is_uploaded_can_be_pulled(
     address: str, publisher: grpc_store.WeightPublisher, puller: grpc_store.WeightPuller
 ) -> None:
-    artifact = await asyncio.to_thread(publisher.upload, memoryview(DATA))
-    assert artifact == types.Artifact(artifact_id=NAME, encoding="raw", num_bytes=len(DATA))
+    artifact = await asyncio.to_thread(publisher.upload, memoryview(DATA), enums.Encoding.WHOLE)
+    assert artifact == types.Artifact(artifact_id=NAME, encoding=enums.Encoding.WHOLE, num_bytes=len(DATA))
     into = bytearray(len(DATA))
     source = types.WeightSource(address=address, kind="store")
     await asyncio.to_thread(puller.pull, artifact, [source], memoryview(into))
@@ -119,8 +121,8 @@ async def test_what_is_uploaded_can_be_pulled(
 
 
 async def test_uploading_the_same_bytes_again_is_harmless(publisher: grpc_store.WeightPublisher) -> None:
-    first = await asyncio.to_thread(publisher.upload, memoryview(DATA))
-    assert await asyncio.to_thread(publisher.upload, memoryview(DATA)) == first
+    first = await asyncio.to_thread(publisher.upload, memoryview(DATA), enums.Encoding.WHOLE)
+    assert await asyncio.to_thread(publisher.upload, memoryview(DATA), enums.Encoding.WHOLE) == first
 
 
 async def test_an_upload_is_answered_before_the_disk_has_it(
@@ -128,7 +130,7 @@ async def test_an_upload_is_answered_before_the_disk_has_it(
 ) -> None:
     disk = threading.Event()
     monkeypatch.setattr(os, "fsync", lambda _: disk.wait(60.0))
-    await asyncio.wait_for(asyncio.to_thread(publisher.upload, memoryview(DATA)), 30.0)
+    await asyncio.wait_for(asyncio.to_thread(publisher.upload, memoryview(DATA), enums.Encoding.WHOLE), 30.0)
     disk.set()
 
 
@@ -189,6 +191,7 @@ async def pull(address: str, *, offset: int, length: int) -> bytes:
         return bytes(found)
 
 
+@pytest.mark.covers("weights 6")
 async def test_a_source_that_is_busy_says_so(store: weight_store.ArtifactStore) -> None:
     servicer = weight_store.StoreServicer(store, max_streams=1)
     keep(store)

@@ -55,6 +55,7 @@ class Rig:
         return [event for event in self.events if not event.startswith(seams)]
 
 
+@pytest.mark.covers("weights 8", "weights W-2")
 async def test_update_stages_first_then_pauses_loads_verifies_labels_and_resumes() -> None:
     rig = Rig()
     await rig.start()
@@ -64,6 +65,7 @@ async def test_update_stages_first_then_pauses_loads_verifies_labels_and_resumes
     assert rig.receiver.state is ReceiverState.SERVING
 
 
+@pytest.mark.covers("weights W-7")
 async def test_start_labels_the_initial_weights_and_loads_the_head_before_the_gate_opens() -> None:
     rig = Rig()
     opened: list[bool] = []
@@ -86,6 +88,7 @@ async def test_start_keeps_the_gate_closed_while_the_head_cannot_be_had() -> Non
     assert rig.receiver.served.version == 3
 
 
+@pytest.mark.covers("weights 11")
 async def test_report_measures_fetch_verify_pause_apply_and_requests_in_flight() -> None:
     latency = {"pause": 0.125, "load": 0.25, "verify": 0.0625, "resume": 0.5}
     rig = Rig(fake.Behavior(token_s=1.0, latency_s=latency))
@@ -104,6 +107,7 @@ async def test_report_measures_fetch_verify_pause_apply_and_requests_in_flight()
 
 
 @pytest.mark.covers("workflows 1.2", "workflows 13")
+@pytest.mark.covers("weights W-3")
 async def test_tokens_of_one_sequence_carry_the_version_that_sampled_each() -> None:
     rig = Rig(fake.Behavior(token_s=1.0))
     await rig.start()
@@ -114,6 +118,7 @@ async def test_tokens_of_one_sequence_carry_the_version_that_sampled_each() -> N
     assert (await running).versions == (0, 0, 1, 1)
 
 
+@pytest.mark.covers("weights 9")
 async def test_a_request_that_waited_at_the_gate_is_salted_with_the_new_version() -> None:
     rig = Rig(fake.Behavior(latency_s={"load": 1.0}))
     await rig.start()
@@ -138,6 +143,7 @@ async def test_without_in_flight_updates_running_requests_finish_first() -> None
     assert rig.receiver.served.version == 1
 
 
+@pytest.mark.covers("weights 9")
 async def test_recompute_clears_the_cache_at_the_pause() -> None:
     rig = Rig(options=dataclasses.replace(OPTIONS, recompute=True))
     await rig.start()
@@ -153,6 +159,7 @@ async def test_recompute_clears_the_cache_at_the_pause() -> None:
         (errors.UnavailableError("source died"), "fetch"),
     ],
 )
+@pytest.mark.covers("weights 8-12")
 async def test_a_failed_fetch_touches_nothing_is_reported_and_tried_again(
     fault: errors.RLJobError, reason: str
 ) -> None:
@@ -200,6 +207,7 @@ BROKEN: dict[str, tuple[dict[str, list[str | None]], list[str]]] = {
 
 
 @pytest.mark.parametrize("sentence", BROKEN)
+@pytest.mark.covers("weights W-5", "weights W-16", "weights 8-7", "weights 8-8", "weights 8-9", "weights 8-11")
 async def test_every_pause_ends_on_one_whole_version(sentence: str) -> None:
     faults, expected = BROKEN[sentence]
     rig = Rig(fake.Behavior(faults=faults))
@@ -227,6 +235,7 @@ async def test_an_update_that_broke_is_told_even_where_the_next_attempt_mends_it
     assert [sync.failure.partition(":")[0] for sync in rig.receiver.syncs] == [reason, ""]
 
 
+@pytest.mark.covers("weights W-15")
 async def test_the_watchdog_bites_at_the_deadline_and_not_before() -> None:
     rig = Rig(fake.Behavior(faults={"load": ["hang"]}))
     await rig.start()
@@ -272,6 +281,7 @@ async def test_an_engine_that_cannot_be_restarted_ends_the_receiver_with_the_gat
     assert (rig.receiver.state, rig.gate.is_open) == (ReceiverState.REFUSING, False)
 
 
+@pytest.mark.covers("weights 8-10")
 async def test_a_dead_engine_process_is_replaced_and_comes_back_on_the_served_version() -> None:
     rig = Rig()
     await rig.start()

@@ -10,10 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rljob_api import errors, types
+from rljob_api import enums, errors, types
+from rljob_api.manifest.trainer import WeightSyncSpec
+from rljob_testing import sections
 from rljob_testing.clock import FakeClock
-from rljob_workers.trainer.state import export, publish
+from rljob_workers.trainer.state import anchoring, export, publish
 from rljob_workers.weights import image
+from rljob_workers.weights.backends import base
 
 
 class FakeStore:
@@ -26,11 +29,11 @@ class FakeStore:
         self.may_upload.set()
         self._failures = failures
 
-    def upload(self, data: memoryview) -> types.Artifact:
+    def upload(self, data: memoryview, encoding: enums.Encoding) -> types.Artifact:
         self.may_upload.wait(60.0)
         self.events.append("upload")
         self.images.append(bytes(data))
-        return types.Artifact(artifact_id=f"a{len(self.images)}", encoding="raw", num_bytes=len(data))
+        return types.Artifact(artifact_id=f"a{len(self.images)}", encoding=encoding, num_bytes=len(data))
 
     def publish(self, version: types.WeightVersion, layout: types.Layout | None) -> types.VersionId:
         if self._failures:
@@ -68,20 +71,24 @@ def exporter_of(model: dict[str, torch.Tensor], *, writes: bool = True) -> expor
 
 
 def publisher_of(
-    store: FakeStore | None,
+    store: base.Publisher | None,
     model: dict[str, torch.Tensor],
     *,
     head: int = 0,
+    attempt: int = 3,
     reconnect_timeout_s: float = 5.0,
     exporter: export.ImageExporter | None = None,
+    **settings: object,
 ) -> publish.VersionPublisher:
+    """`settings`: of weightSync."""
     return publish.VersionPublisher(
         exporter=exporter or exporter_of(model, writes=store is not None),
         transport=store,
         job="job",
-        attempt=3,
+        attempt=attempt,
         head=types.VersionId(head),
         description="test",
+        anchors=anchoring.Anchors(sections.section(WeightSyncSpec, **settings)),
         clock=FakeClock(),
         reconnect_timeout_s=reconnect_timeout_s,
     )
@@ -134,6 +141,7 @@ def test_the_first_version_is_compared_with_the_model_files_where_the_trainer_be
     assert store.versions[0].changed == 1
 
 
+@pytest.mark.covers("weights 5")
 def test_a_second_publish_waits_for_the_first_and_never_overwrites_its_image() -> None:
     model, store = model_of(), FakeStore()
     publisher = publisher_of(store, model)
@@ -186,6 +194,7 @@ def test_a_rank_without_transport_takes_part_in_gathering_only() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.covers("weights W-9")
 def test_a_state_with_nan_or_inf_is_refused_by_name(bad: float) -> None:
     model = model_of()
     model["model.layers.0.mlp.weight"][1, 2] = bad

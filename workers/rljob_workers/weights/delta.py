@@ -1,0 +1,263 @@
+"""What changed between two images, coded without loss. Pure.
+
+An element moves only if its update exceeds half its spacing, and then mostly to the next value: most changes of a step
+are one unit in the last place. So a change is its distance from the one before and a signed number of such units, and
+the artifact can be read only on top of the very bits that it was made from.
+
+    block   at most `BLOCK_BYTES` of the image: number of changes u64, then frames, each its length u32 and bytes
+      gaps    elements between a change and the one before: bytes, where 255 says "255 and what follows"; zstd
+      signs   a bit for each change, 1 for up
+      planes  |units| - 1, one frame for each byte of an element, low byte first; zstd
+
+Blocks follow from the layout, so that each is coded and applied by itself. Units are differences of the bits as
+integers, modulo their width: every change is one, also across zero and to what is no number.
+"""
+
+import concurrent.futures
+import dataclasses
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import numpy
+import zstandard
+
+from rljob_api import errors, types
+from rljob_workers.weights import image as images
+
+T = TypeVar("T")
+Array: TypeAlias = "numpy.ndarray[Any, Any]"
+
+ENCODING = "delta-1"
+# Part of the encoding, as the order of the frames is: a block's changes fit into a processor's cache.
+BLOCK_BYTES = 16 << 20
+# More changes than this are not coded: a whole image is then nearly as short and is checked on its own.
+MOST_CHANGED = 0.30
+MOST_BYTES = 0.5
+_ESCAPE = 255
+_ELEMENTS_AT_ONCE = 1 << 19
+_CHANGES_AT_ONCE = 1 << 14
+_MAGIC = struct.Struct("<I4x")
+_COUNT = struct.Struct("<Q")
+_LENGTH = struct.Struct("<I")
+_MAGIC_NUMBER = 0x31444C52  # "RLD1"
+_UNSIGNED = {2: numpy.uint16, 4: numpy.uint32}
+_SIGNED = {2: numpy.int16, 4: numpy.int32}
+_LEVEL = 1
+_NUM_THREADS = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Bytes [start, end) of the image, elements of `width` bytes each; starts and ends are multiples of 64."""
+
+    start: int
+    end: int
+    width: int
+
+    @property
+    def num_elements(self) -> int:
+        return (self.end - self.start) // self.width
+
+    def view(self, image: memoryview) -> Array:
+        """Return the block's elements as unsigned integers that share the image's bytes."""
+        return numpy.frombuffer(image[self.start : self.end], dtype=_UNSIGNED[self.width])
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How two images differ. data: the artifact, or None where `reason` says why a whole image is better."""
+
+    changed: int
+    data: bytes | None
+    reason: str = ""
+
+
+def blocks(layout: types.Layout) -> list[Block]:
+    """Return the blocks of an image in order; padding between tensors belongs to the block before it."""
+    runs: list[Block] = []
+    for tensor in layout.tensors:
+        width = images.WIDTHS[tensor.dtype]
+        if runs and runs[-1].width == width:
+            continue
+        if runs:
+            runs[-1] = dataclasses.replace(runs[-1], end=tensor.offset)
+        runs.append(Block(start=tensor.offset, end=layout.image_bytes, width=width))
+    return [
+        Block(start=start, end=min(start + BLOCK_BYTES, run.end), width=run.width)
+        for run in runs
+        for start in range(run.start, run.end, BLOCK_BYTES)
+    ]
+
+
+def encode(layout: types.Layout, base: memoryview, image: memoryview) -> Difference:
+    """Return what turns `base` into `image`. Threads share the blocks and release the interpreter's lock."""
+    counts: list[int] = []
+    limit = MOST_CHANGED * images.num_elements(layout)
+
+    def coded(block: Block) -> bytes:
+        old, new = block.view(base), block.view(image)
+        positions, changes = compare(old, new)
+        counts.append(len(positions))
+        # Beyond the limit nothing is kept any more; what changed is still counted.
+        return b"" if sum(counts) > limit else _encode_block(positions, changes)
+
+    parts = _on_threads(coded, blocks(layout))
+    changed = sum(counts)
+    if changed > limit:
+        return Difference(changed=changed, data=None, reason=f"{changed / images.num_elements(layout):.0%} changed")
+    data = b"".join((_MAGIC.pack(_MAGIC_NUMBER), *parts))
+    if len(data) > MOST_BYTES * layout.image_bytes:
+        return Difference(changed=changed, data=None, reason=f"a delta has {len(data) / layout.image_bytes:.0%}")
+    return Difference(changed=changed, data=data)
+
+
+def apply(layout: types.Layout, image: memoryview, data: memoryview) -> int:
+    """Turn the base in `image` into what `data` was made of; return how many elements changed.
+
+    Raises WireError for bytes that are no delta of this layout. Part of the image may be changed then: it is no
+    version any more.
+    """
+    reader = _Reader(data)
+    magic = reader.unpack(_MAGIC)
+    if magic != _MAGIC_NUMBER:
+        raise errors.WireError("not a delta of weights")
+    jobs = [(block, _read_block(block, reader)) for block in blocks(layout)]
+    reader.expect_end()
+    return sum(_on_threads(lambda job: _apply_block(job[0], job[1], image), jobs))
+
+
+def compare(old: Array, new: Array) -> tuple[Array, Array]:
+    """Return where two arrays of a length that is a multiple of 8 differ, ascending, and new less old there."""
+    differs = numpy.empty(_ELEMENTS_AT_ONCE, dtype=numpy.bool_)
+    positions, units = [], []
+    for start in range(0, len(old), _ELEMENTS_AT_ONCE):
+        before, after = old[start : start + _ELEMENTS_AT_ONCE], new[start : start + _ELEMENTS_AT_ONCE]
+        flags = numpy.not_equal(before, after, out=differs[: len(before)])
+        # Eight elements a bit each, and then the bits of the few bytes that have any: most have none.
+        eights = numpy.packbits(flags)
+        some = numpy.flatnonzero(eights != 0)
+        inside = numpy.flatnonzero(numpy.unpackbits(eights[some]).view(numpy.bool_))
+        places = (some[inside >> 3] << 3) + (inside & 7)
+        units.append(after[places] - before[places])
+        positions.append(places + start)
+    return numpy.concatenate(positions), numpy.concatenate(units)
+
+
+def encode_gaps(positions: Array) -> Array:
+    """Return ascending positions as bytes: how many elements lie between, 255 as often as it goes into that."""
+    between = numpy.diff(positions, prepend=-1) - 1
+    wide = numpy.flatnonzero(between >= _ESCAPE)
+    if not len(wide):
+        return between.astype(numpy.uint8)
+    escapes = numpy.zeros(len(between), dtype=numpy.int64)
+    escapes[wide] = between[wide] // _ESCAPE
+    between[wide] %= _ESCAPE
+    last = numpy.arange(len(between)) + numpy.cumsum(escapes)
+    gaps = numpy.full(int(last[-1]) + 1, _ESCAPE, dtype=numpy.uint8)
+    gaps[last] = between
+    return gaps
+
+
+def decode_gaps(gaps: Array) -> Array:
+    """Return the positions of `encode_gaps`."""
+    last = numpy.flatnonzero(gaps != _ESCAPE)
+    return numpy.cumsum(gaps, dtype=numpy.int64)[last] + numpy.arange(len(last))
+
+
+def _encode_block(positions: Array, changes: Array) -> bytes:
+    width = changes.itemsize
+    units = changes.view(_SIGNED[width])
+    up = units > 0
+    # |units| - 1 fits, whatever they are: a negative number less one, all bits turned, is its size less one.
+    sizes = (units - up) ^ (units >> (8 * width - 1))
+    planes = sizes.view(numpy.uint8).reshape(-1, width)
+    compressor = zstandard.ZstdCompressor(level=_LEVEL)
+    frames = [
+        compressor.compress(encode_gaps(positions).tobytes()),
+        numpy.packbits(up).tobytes(),
+        *(compressor.compress(planes[:, index].tobytes()) for index in range(width)),
+    ]
+    return b"".join((_COUNT.pack(len(positions)), *(_LENGTH.pack(len(frame)) + frame for frame in frames)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Coded:
+    count: int
+    gaps: memoryview
+    signs: memoryview
+    planes: Sequence[memoryview]
+
+
+def _read_block(block: Block, reader: "_Reader") -> _Coded:
+    count = reader.unpack(_COUNT)
+    if count > block.num_elements:
+        raise errors.WireError(f"{count} changes in a block of {block.num_elements} elements")
+    gaps, signs, *planes = (reader.take(reader.unpack(_LENGTH)) for _ in range(2 + block.width))
+    return _Coded(count=count, gaps=gaps, signs=signs, planes=planes)
+
+
+def _apply_block(block: Block, coded: _Coded, image: memoryview) -> int:
+    count, width = coded.count, block.width
+    # Without escapes a gap is a byte; the sum of all bytes is less than the block's elements.
+    most = count + block.num_elements // _ESCAPE
+    gaps = _decompress(coded.gaps, most=most)
+    positions = decode_gaps(gaps)
+    if len(positions) != count or len(coded.signs) != -(-count // 8) or (len(gaps) and gaps[-1] == _ESCAPE):
+        raise errors.WireError(f"a block of a delta has {len(positions)} positions for {count} changes")
+    if count and positions[-1] >= block.num_elements:
+        raise errors.WireError(f"a change at element {positions[-1]} of a block of {block.num_elements}")
+    planes = numpy.empty((count, width), dtype=numpy.uint8)
+    for index, frame in enumerate(coded.planes):
+        plane = _decompress(frame, most=count)
+        if len(plane) != count:
+            raise errors.WireError(f"a block of a delta has {len(plane)} sizes for {count} changes")
+        planes[:, index] = plane
+    sizes = planes.reshape(-1).view(_SIGNED[width])
+    up = numpy.unpackbits(numpy.frombuffer(coded.signs, dtype=numpy.uint8), count=count).astype(_SIGNED[width])
+    changes = ((sizes ^ (up - 1)) + up).view(_UNSIGNED[width])
+    elements = block.view(image)
+    # Few at a time, so that what is read is still in a cache when it is written.
+    for start in range(0, count, _CHANGES_AT_ONCE):
+        places = positions[start : start + _CHANGES_AT_ONCE]
+        elements[places] += changes[start : start + _CHANGES_AT_ONCE]
+    return count
+
+
+def _decompress(frame: memoryview, *, most: int) -> Array:
+    """Return a frame's bytes. Raises WireError before it allocates more than `most` bytes."""
+    try:
+        size = zstandard.frame_content_size(frame)
+        if not 0 <= size <= most:
+            raise errors.WireError(f"a frame of a delta holds {size} bytes where at most {most} fit")
+        return numpy.frombuffer(zstandard.ZstdDecompressor().decompress(frame), dtype=numpy.uint8)
+    except zstandard.ZstdError as error:
+        raise errors.WireError(f"a frame of a delta cannot be decompressed: {error}") from error
+
+
+class _Reader:
+    """A cursor in the artifact."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._position = data, 0
+
+    def take(self, length: int) -> memoryview:
+        """Return the next bytes as a view. Raises WireError if they are not there."""
+        end = self._position + length
+        if end > len(self._data):
+            raise errors.WireError(f"a delta of {len(self._data)} bytes ends before byte {end}")
+        taken, self._position = self._data[self._position : end], end
+        return taken
+
+    def unpack(self, form: struct.Struct) -> int:
+        (number,) = form.unpack(self.take(form.size))
+        return int(number)
+
+    def expect_end(self) -> None:
+        if self._position != len(self._data):
+            raise errors.WireError(f"{len(self._data) - self._position} bytes follow the last block of a delta")
+
+
+def _on_threads(work: Callable[[Any], T], jobs: Sequence[Any]) -> Iterator[T]:
+    with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="delta") as pool:
+        return iter(list(pool.map(work, jobs)))
