@@ -262,7 +262,7 @@ def test_refused_deployments_do_not_stop_the_recovery_of_the_trainer(
         found: Any = json.loads(job.kubectl("get", "deployment", f"{NAME}-rollout", "-o", "json"))
         return bool(found["spec"]["replicas"] == 2)
 
-    with hooks.refusing("deployments", "default", user=OPERATOR):
+    with hooks.refusing("deployments", "default", user=OPERATOR, existing=f"{NAME}-rollout"):
         job.kubectl("scale", f"rljob/{NAME}", "--replicas=2")
         said = condition(job.until(lambda status: not applied(status), NAMED_S), "ChildrenApplied")
         assert f"Deployment {NAME}-rollout: " in str(said["message"])

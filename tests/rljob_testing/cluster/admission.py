@@ -17,21 +17,30 @@ _PROBES = {
     "deployments": ("create", "deployment", "probe", "--image=example/probe:1"),
     "poddisruptionbudgets": ("create", "poddisruptionbudget", "probe", "--selector=app=probe", "--min-available=1"),
 }
+_CHANGE = '{"metadata": {"annotations": {"example.com/probe": "1"}}}'
 
 Answer = subprocess.CompletedProcess[str]
 
 
 def wait_until_admission(
-    cluster: LightCluster, resource: str, namespace: str, holds: Callable[[Answer], bool], *, user: str = ""
+    cluster: LightCluster,
+    resource: str,
+    namespace: str,
+    holds: Callable[[Answer], bool],
+    *,
+    user: str = "",
+    existing: str = "",
 ) -> None:
     """Wait until the API server answers as it should to a dry run that creates an object of a resource.
 
-    user: in whose name, if not the administrator's.
+    user: in whose name, if not the administrator's. existing: an object that the dry run changes instead, for a user
+    who may not create any.
     """
+    probe = ("patch", resource, existing, "--type=merge", "-p", _CHANGE) if existing else _PROBES[resource]
     identity = (f"--as={user}",) if user else ()
     end = time.monotonic() + IN_FORCE_S
     while True:
-        answer = cluster.kubectl(*_PROBES[resource], "-n", namespace, *identity, "--dry-run=server", "-o", "json")
+        answer = cluster.kubectl(*probe, "-n", namespace, *identity, "--dry-run=server", "-o", "json")
         if holds(answer):
             return
         assert time.monotonic() < end, f"{resource} in {namespace}: {answer.stdout}{answer.stderr}"

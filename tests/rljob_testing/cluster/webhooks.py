@@ -30,14 +30,23 @@ class Webhooks:
         self._bundle = base64.b64encode(authority.read_bytes()).decode()
 
     @contextlib.contextmanager
-    def refusing(self, resource: str, namespace: str, *, code: int = 422, user: str = "") -> Iterator[None]:
-        """Refuse to make or change objects of a resource; of one user only, where it is named."""
+    def refusing(
+        self, resource: str, namespace: str, *, code: int = 422, user: str = "", existing: str = ""
+    ) -> Iterator[None]:
+        """Refuse to make or change objects of a resource; of one user only, where it is named with an object that is
+        there and that it may change.
+        """
         said = f"request.userInfo.username == '{user}'"
         conditions: list[Object] = [{"name": "of-user", "expression": said}] if user else []
         one = self._webhook(f"refuse/{code}", (resource,), namespace, operations=("CREATE", "UPDATE"))
         with self._registered("ValidatingWebhookConfiguration", {**one, "matchConditions": list(conditions)}):
             wait_until_admission(
-                self._cluster, resource, namespace, lambda answer: webhook_server.MESSAGE in answer.stderr, user=user
+                self._cluster,
+                resource,
+                namespace,
+                lambda answer: webhook_server.MESSAGE in answer.stderr,
+                user=user,
+                existing=existing,
             )
             yield
 
