@@ -230,7 +230,7 @@ def _decisions(status: JobStatus) -> JobStatus:
     conditions = tuple(condition.model_copy(update={"reason": "-", "message": ""}) for condition in status.conditions)
     blank = {"conditions": conditions, "reason": None, "roles": (), "rollout": None, "images": ()}
     numbers = {"step": None, "version": None, "trajectories": None, "reward": None, "pace": None, "usage": None}
-    read_again = {"start_time": None, "scheduled_time": None}
+    read_again: dict[str, object] = {"start_time": None, "scheduled_time": None}
     if status.trainer is not None:
         attempts = tuple(attempt.model_copy(update={"uid": None}) for attempt in status.trainer.attempts)
         read_again |= {"trainer": status.trainer.model_copy(update={"attempts": attempts})}

@@ -43,7 +43,7 @@ MADE = [*READ, WRITE[0], READ[0], *WRITE[1:]]
 class Scene:
     """A certifier over a fake client, and a job."""
 
-    def __init__(self, tls: str = "operator", *, start: float = 1_800_000_000.0) -> None:
+    def __init__(self, tls: str = "Operator", *, start: float = 1_800_000_000.0) -> None:
         self.client, self.clock = FakeClient(), FakeClock(start)
         self.certifier = self.started()
         self.raw = self.client.hold(cast(dict[str, Any], manifests.job("run", {"security.tls": tls})))
@@ -74,11 +74,11 @@ def test_ends_of_certificates_are_those_of_the_secrets() -> None:
     ends = scene.certifier.ends(scene.job.metadata.uid)
     assert set(ends) == set(enums.Role)
     assert all(end == pytest.approx(scene.clock.now() + 7 * DAY_S, abs=1) for end in ends.values())
-    assert Scene("off").certifier.ends("unknown") == {}
+    assert Scene("Disabled").certifier.ends("unknown") == {}
 
 
 def test_a_job_in_plain_text_costs_no_request() -> None:
-    scene = Scene("off")
+    scene = Scene("Disabled")
     assert scene.ensure() == []
     assert scene.certifier.is_provisioned(scene.job.metadata.uid)
     assert scene.certifier.credentials(scene.job.metadata.uid) is None

@@ -205,7 +205,7 @@ LIVE_EDITS: dict[str, tuple[object, object]] = {
     "rollout.autoscaling": ({"maxReplicas": 7}, {"maxReplicas": 7}),
     "async.maxOffPolicySteps": (3, 3),
     "evaluation.everySteps": (5, 5),
-    "observability.logLevel": ("debug", "debug"),
+    "observability.logLevel": ("Debug", "Debug"),
 }
 
 
@@ -243,7 +243,7 @@ def _set(document: dict[str, Any], path: str, value: object) -> dict[str, Any]:
 
 
 def test_every_field_that_is_taken_over_live_has_an_edit() -> None:
-    assert {*LIVE_EDITS, "suspend"} == set(LIVE)
+    assert {*LIVE_EDITS, "suspend", "retry"} == set(LIVE)
 
 
 @pytest.mark.parametrize("path", LIVE_EDITS)

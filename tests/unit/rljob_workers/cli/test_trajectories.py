@@ -188,7 +188,7 @@ def test_copy_of_a_jobs_storage_needs_only_its_dumps(
 def test_run_without_dumps_says_which_field_writes_them(rljob: Rljob, run: layout.RunDir) -> None:
     result = rljob("trajectories", "small")
     assert result.exit_code == 2
-    assert "spec.observability.trajectoryDump is none" in result.stderr
+    assert "spec.observability.trajectoryDump is None" in result.stderr
 
 
 def test_dumps_of_the_other_kind_are_pointed_at(rljob: Rljob, dumped: Dump) -> None:

@@ -8,7 +8,7 @@ from rljob_workers.rollout import filters
 
 DROPS, FAILS = (
     section(DataSourceSpec, name="train", path="d", max_prompt_tokens=4, on_invalid_record=invalid)
-    for invalid in ("drop", "fail")
+    for invalid in ("Drop", "Fail")
 )
 RECORD = types.PromptRecord(prompt_id="q1", source="train", columns={})
 

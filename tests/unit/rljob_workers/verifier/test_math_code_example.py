@@ -72,4 +72,4 @@ async def test_a_right_answer_to_either_earns_1_and_a_wrong_one_0(
     async with running(job.verifiers[0].model_copy(update={"num_slots": 1, "rewards": rewards})) as verifier:
         verdicts = await verifier.grading.verify(items)
     assert [verdict.parts for verdict in verdicts] == [{"right": 1.0}, {"right": 0.0}, {"passes": 1.0}, {"passes": 0.0}]
-    assert [verdict.grader for verdict in verdicts] == ["areal-math/strict"] * 2 + ["areal-code/strict"] * 2
+    assert [verdict.grader for verdict in verdicts] == ["areal-math/Strict"] * 2 + ["areal-code/Strict"] * 2

@@ -91,7 +91,7 @@ batches = st.lists(
 )
 
 
-def config(loss_type: str, correction: str, aggregation: str, estimator: str = "k3") -> LossSpec:
+def config(loss_type: str, correction: str, aggregation: str, estimator: str = "K3") -> LossSpec:
     return section(
         LossSpec,
         type="ppo" if loss_type == "dual clip" else loss_type,
@@ -193,7 +193,7 @@ def equation(rows: Sequence[Row], loss_type: str, weigh: Weigh, aggregation: str
                     loss_type, theta[place], log_ratios[place], advantages[place]
                 )
             distance = theta[place] - row.tokens[place].reference
-            k = {"k2": distance**2 / 2, "k3": torch.exp(-distance) - 1 + distance}[estimator]
+            k = {"K2": distance**2 / 2, "K3": torch.exp(-distance) - 1 + distance}[estimator]
             total = total + KL_COEF * share * k - ENTROPY_COEF * entropy[place] / num_tokens
     if total.requires_grad:
         total.backward()
@@ -211,7 +211,7 @@ def assert_close(found: Found, expected: Found) -> None:
 @pytest.mark.parametrize("correction", CORRECTIONS)
 @pytest.mark.parametrize("loss_type", LOSSES)
 @settings(max_examples=15, deadline=None)
-@given(rows=batches, aggregation=st.sampled_from(AGGREGATIONS), estimator=st.sampled_from(["k2", "k3"]))
+@given(rows=batches, aggregation=st.sampled_from(AGGREGATIONS), estimator=st.sampled_from(["K2", "K3"]))
 def test_value_and_gradient_of_the_whole_loss_are_those_of_its_equation(
     loss_type: str, correction: str, rows: list[Row], aggregation: str, estimator: str
 ) -> None:

@@ -105,7 +105,7 @@ async def test_installed_grader_grades_in_a_worker_and_is_not_imported_by_the_ve
         verdicts = await verifier.grading.verify(items)
     assert [verdict.reward for verdict in verdicts] == [1.0, 0.0, 1.0]
     assert verdicts[1].reason is enums.VerdictReason.WRONG
-    assert verdicts[0].grader == "plugin:word-count/strict"
+    assert verdicts[0].grader == "plugin:word-count/Strict"
     assert verdicts[2].extracted.isdigit()
     assert "word_count_graders" not in sys.modules
 

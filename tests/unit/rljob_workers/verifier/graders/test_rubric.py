@@ -57,7 +57,7 @@ def test_reason_is_the_gravest_and_ok_needs_all() -> None:
 @pytest.mark.covers("graders 2.1")
 def test_truncation_and_attempt_are_copied_and_the_grader_is_named() -> None:
     verdict = rubric.combine([reward("a"), reward("b")], [base.passed("5"), base.passed("5")], ITEM)
-    assert (verdict.truncated, verdict.attempt, verdict.grader) == (True, 3, "exact/strict+exact/strict")
+    assert (verdict.truncated, verdict.attempt, verdict.grader) == (True, 3, "exact/Strict+exact/Strict")
     assert verdict.grader_version == rljob_api.__version__
 
 
