@@ -204,7 +204,7 @@ def _role(pod: Mapping[str, dict[str, dict[str, str]]]) -> str:
 
 async def certificates_are_there_before_the_pods_that_mount_them(stage: Stage) -> None:
     before = len(stage.requests)
-    await stage.create(security__tls="operator")
+    await stage.create(security__tls="Operator")
 
     async def started() -> bool:
         return await stage.get("Deployment", "run-rollout") is not None

@@ -360,7 +360,7 @@ async def test_namespace_that_goes_and_comes_back_costs_the_others_nothing(
         return len(await stage.pods()) == len(enums.Role)
 
     async with scene.running(other.namespace):
-        await stage.create(security__tls="operator")
+        await stage.create(security__tls="Operator")
         await stage.sees(has_pods)
     due = await _leave_one_that_is_due(stage)
     async with scene.running(other.namespace):
