@@ -25,7 +25,7 @@ SETTINGS = (
     f"spec.maxSteps={STEPS}",
     f"spec.algorithm.promptsPerStep={PROMPTS}",
     "spec.trainer.maxTokensPerMicroBatch=1024",
-    "spec.observability.trajectoryDump=all",
+    "spec.observability.trajectoryDump=All",
     "spec.evaluation.beforeTraining=false",
 )
 MULTI_TURN, MATH_CODE, OAT = "areal-multi-turn-math-cpu", "areal-math-code-cpu", "oat-drgrpo-zero-cpu"
