@@ -16,7 +16,7 @@ from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.engines.vllm import engine
 from rljob_workers.rollout.sync import receiver, staging
 from rljob_workers.runtime import clock as clocks
-from rljob_workers.weights import image
+from rljob_workers.weights import delta, image
 
 
 class LocalStore:
@@ -29,8 +29,17 @@ class LocalStore:
     def publish(self, version: int, folder: pathlib.Path, layout: types.Layout) -> None:
         data = bytearray(layout.image_bytes)
         image.fill_from_safetensors(folder, layout, memoryview(data))
-        found = image.digests(memoryview(data), layout)
-        self.images[version] = bytes(data)
+        self.publish_image(version, data, layout)
+
+    def publish_image(self, version: int, data: bytearray, layout: types.Layout, *, base: int | None = None) -> None:
+        """Publish an image, whole or as its changes against another version."""
+        digests, against = image.digests(memoryview(data), layout), None if base is None else self.manifests[base]
+        encoding, stored = enums.Encoding.WHOLE, bytes(data)
+        if base is not None:
+            changes = delta.encode(layout, memoryview(self.images[base]), memoryview(data)).data
+            assert changes is not None, "few enough for changes"
+            encoding, stored = enums.Encoding.DELTA, changes
+        self.images[version] = stored
         self.manifests[version] = types.WeightVersion(
             job="job",
             version=types.VersionId(version),
@@ -39,9 +48,11 @@ class LocalStore:
             parent=version - 1,
             created_at=0.0,
             layout_id=layout.layout_id,
-            digests=found,
-            state_hash=image.state_hash(layout, found),
-            artifacts=(types.Artifact(artifact_id=str(version), encoding=enums.Encoding.WHOLE, num_bytes=len(data)),),
+            digests=digests,
+            state_hash=image.state_hash(layout, digests),
+            base=types.NO_VERSION if against is None else against.version,
+            base_state_hash="" if against is None else against.state_hash,
+            artifacts=(types.Artifact(artifact_id=str(version), encoding=encoding, num_bytes=len(stored)),),
         )
 
     def plan(

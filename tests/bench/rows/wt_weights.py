@@ -58,7 +58,7 @@ class XorZstd(Coding):
 
     def encode(self, old: memoryview, new: memoryview) -> list[bytes]:
         compressor = zstandard.ZstdCompressor(level=1)
-        return [compressor.compress((a ^ b).tobytes()) for a, b in zip(self._words(old), self._words(new), strict=True)]
+        return [compressor.compress(memoryview(a ^ b)) for a, b in zip(self._words(old), self._words(new), strict=True)]
 
     def apply(self, target: memoryview, coded: Sequence[bytes]) -> None:
         decompressor = zstandard.ZstdDecompressor()

@@ -85,6 +85,25 @@ def test_after_an_update_every_layer_is_the_new_one(rig, folders, version) -> No
     assert rig.receiver.served == receiver.Served(version=types.VersionId(version), step=version)
 
 
+@pytest.mark.covers("weights 8", "weights 14")
+def test_changes_on_top_of_a_version_give_the_engine_what_the_whole_image_gives_it(rig) -> None:
+    take_if_needed(rig, 1)
+    data = bytearray(rig.store.images[1])
+    # The highest bit of the fraction of every 20th element.
+    for place in range(0, len(data), 40):
+        data[place] ^= 0x40
+    rig.store.publish_image(21, data, rig.stager.layout, base=1)
+    rig.store.publish_image(22, data, rig.stager.layout)
+    before, sync = generate(rig, GREEDY), take(rig, 21)
+    assert (sync.failure, sync.num_bytes) == ("", sync.delta_bytes)
+    by_changes = generate(rig, GREEDY)
+    take_if_needed(rig, 1)
+    assert take(rig, 22).delta_bytes == 0
+    by_image = generate(rig, GREEDY)
+    assert (by_changes.output_ids, by_changes.logprobs) == (by_image.output_ids, by_image.logprobs)
+    assert by_changes.logprobs != before.logprobs
+
+
 def test_an_update_in_flight_gives_rows_of_two_versions_whose_spans_cover_all_tokens(rig) -> None:
     take_if_needed(rig, 1)
 

@@ -146,17 +146,12 @@ def compare(old: Array, new: Array) -> tuple[Array, Array]:
 
 def encode_gaps(positions: Array) -> Array:
     """Return ascending positions as bytes: how many elements lie between, 255 as often as it goes into that."""
-    between = numpy.diff(positions, prepend=-1) - 1
+    between = positions.copy()
+    between[1:] -= positions[:-1] + 1
     wide = numpy.flatnonzero(between >= _ESCAPE)
-    if not len(wide):
-        return between.astype(numpy.uint8)
-    escapes = numpy.zeros(len(between), dtype=numpy.int64)
-    escapes[wide] = between[wide] // _ESCAPE
+    escapes = between[wide] // _ESCAPE
     between[wide] %= _ESCAPE
-    last = numpy.arange(len(between)) + numpy.cumsum(escapes)
-    gaps = numpy.full(int(last[-1]) + 1, _ESCAPE, dtype=numpy.uint8)
-    gaps[last] = between
-    return gaps
+    return numpy.insert(between.astype(numpy.uint8), numpy.repeat(wide, escapes), _ESCAPE)
 
 
 def decode_gaps(gaps: Array) -> Array:

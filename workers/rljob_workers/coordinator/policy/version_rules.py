@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from rljob_api import enums, types
 
+_MOST_ANCHORS_BACK = 2
+
 
 class Outcome(enum.StrEnum):
     """Answer to Publish."""
@@ -131,7 +133,8 @@ def to_retire(registered: Sequence[Registered], *, keep: int, needed: Collection
 
     `needed`: pinned by an evaluation, or served or being loaded by a rollout. To each of them leads its nearest anchor
     with the changes since, and from the oldest of them the changes up to the head, so that a rollout behind it need not
-    fetch a whole image. The head is never among the result.
+    fetch a whole image; but no further back than two anchors, because images are what fills the disk. The head is never
+    among the result.
     """
     by_id = {v.version: v for v in registered if v.artifact_ids}
     stored = sorted(by_id, reverse=True)
@@ -140,7 +143,14 @@ def to_retire(registered: Sequence[Registered], *, keep: int, needed: Collection
         retained |= _down_to(version, by_id, lambda v: v.whole is not None)
     served = {version for version in needed if version in by_id or version == 0}
     if stored and served:
-        retained |= _down_to(stored[0], by_id, lambda v: v.version <= min(served))
+        anchors = 0
+
+        def is_far_enough(version: Registered) -> bool:
+            nonlocal anchors
+            anchors += version.whole is not None
+            return version.version <= min(served) or anchors == _MOST_ANCHORS_BACK
+
+        retained |= _down_to(stored[0], by_id, is_far_enough)
     bytes_kept = {artifact for version in retained for artifact in by_id[version].artifact_ids}
     return [
         by_id[version]

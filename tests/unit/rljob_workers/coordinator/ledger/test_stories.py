@@ -272,8 +272,8 @@ async def test_what_a_rollout_that_lags_needs_to_catch_up_is_kept(start: Start) 
     run = start()
     rollout, trainer = await line_of_versions(run)
     await run.beat(rollout, 1)
-    for _ in range(3):
-        await run.publish(trainer, 1, whole=True, changes=True)
+    for version in (4, 5, 6):
+        await run.publish(trainer, 1, whole=version == 4, changes=True)
     await run.weights.prune()
     assert await run.way(rollout, 6, have=1) == [f"{version} delta-1" for version in range(2, 7)]
     await run.beat(rollout, 5)

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -176,6 +177,10 @@ def test_the_anchor_before_is_kept_until_every_rollout_has_passed_the_newest() -
     assert retired(line(1, 4, 7, newest=9), needed={9, 7}) == [1, 2, 3, 4, 5, 6]
 
 
+def test_a_rollout_far_behind_keeps_no_more_than_two_anchors_back_from_the_head() -> None:
+    assert retired(line(1, 4, 7, 10, newest=12), needed={12, 2}) == [3, 4, 5, 6]
+
+
 def test_a_rollout_that_serves_the_model_files_keeps_what_leads_from_them() -> None:
     assert retired([known(0), *line(newest=3)], needed={0}) == []
 
@@ -201,7 +206,7 @@ def test_whatever_is_pruned_every_version_that_is_kept_can_be_had_and_never_the_
     left = {v.version: v for v in everything if v.version not in gone}
     stored = {artifact_id for v in left.values() for artifact_id in v.artifact_ids}
     for version in (needed | {newest}) & left.keys():
-        lineage = [left[below] for below in range(version, 0, -1) if below in left]
+        lineage = [left[below] for below in itertools.takewhile(left.__contains__, range(version, 0, -1))]
         assert version_plan.shortest(lineage, have=types.NO_VERSION, stored=stored) is not None
 
 
