@@ -1,6 +1,6 @@
 """`spec.trainer`, `spec.weightSync` and `spec.checkpoint`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -154,6 +154,9 @@ class WeightSyncSpec(Section):
     kv_cache: Literal["Keep", "Recompute"] = Field(
         default="Keep", description="What happens to the key-value cache of running requests at a weight update."
     )
+
+    def unused(self) -> Mapping[str, str]:
+        return {} if self.delta else {"anchorEvery": "weightSync.delta is false: every version is sent whole"}
 
 
 class CheckpointSpec(Section):

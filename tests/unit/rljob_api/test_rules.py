@@ -347,6 +347,11 @@ TABLE: dict[str, Row] = {
         "spec.weightSync.everySteps is 2",
         {"weightSync.everySteps": 1, "async.onStale": "Wait"},
     ),
+    "anchors without deltas": Row(
+        {"weightSync.delta": False, "weightSync.anchorEvery": 5},
+        "spec.weightSync.anchorEvery is 5",
+        {"weightSync.delta": True, "weightSync.anchorEvery": 5},
+    ),
     "more minibatches than rows": Row(
         {"algorithm.promptsPerStep": 2, "algorithm.groupSize": 2, "algorithm.minibatches": 5},
         "spec.algorithm.minibatches is 5",
