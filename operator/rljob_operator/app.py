@@ -116,6 +116,7 @@ class Operator:
             on_applied=self._applied,
             certify=self._certifier.ensure,
             use_runtime=self._use_runtime,
+            default_queue=settings.jobs.default_queue,
         )
         self._unchanged = UnchangedCache(self._desired)
         self._reconciler = Reconciler(
@@ -298,6 +299,10 @@ class Operator:
         self._spawn("report runtimes", self._report_runtimes())
         self._spawn("ping", self._ping())
 
+    @property
+    def also_watched(self) -> tuple[Kind, ...]:
+        return tuple(kind for kind in self._served.optional if kind in kinds.ALSO_WATCHED)
+
     async def streams(self) -> bool:
         try:
             return await self._client.streams(kinds.RLJOB, self._lister.namespaces[0])
@@ -317,9 +322,18 @@ class Operator:
         self.metrics.definition_matches(True)
 
     async def _look_for_apis(self) -> None:
-        served = await discover(self._client, self._settings.integrations, namespaces=self._lister.namespaces)
+        served = await discover(
+            self._client,
+            self._settings.integrations,
+            namespaces=self._lister.namespaces,
+            gang=self._settings.jobs.gang_scheduler,
+        )
         if served == self._served:
             return
+        if self._filled and kinds.ALSO_WATCHED & set(served.optional) - set(self._served.optional):
+            # Kopf is told what to watch at its start.
+            logger.warning("an API that has to be watched is served now: starting again")
+            self.stopped.set()
         self._served, self._lister.children = served, (*kinds.CHILDREN, *served.optional)
         # What a job was refused for, or did without, may be there now.
         self._unchanged.forget_all()

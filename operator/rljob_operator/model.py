@@ -16,6 +16,10 @@ Manifest = Mapping[str, object]
 IMAGES_KEY, TRAINER_TEMPLATE_KEY, RUNTIME_KEY = "images.json", "trainer-template.json", "runtime.json"
 POD, RLJOB, TRAINER_JOB, CLAIM = "Pod", "RLJob", "Job", "PersistentVolumeClaim"
 ATTEMPT_LABEL, TEMPLATE_HASH = "rljob.dev/attempt", "rljob.dev/template-hash"
+# Of Kueue: what it admits and evicts.
+WORKLOAD = "Workload"
+# Of three schedulers, each with a group of its own: a Ref names both.
+POD_GROUP = "PodGroup"
 WORKLOAD_KINDS: Mapping[enums.Role, str] = {
     enums.Role.COORDINATOR: "StatefulSet",
     enums.Role.ROLLOUT: "Deployment",
@@ -198,9 +202,48 @@ class RuntimeUse:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PodPlacement:
+    """What a queue's admission adds to the pods of a role. topology: the name of the Workload whose controller chooses
+    each pod's node and opens its gate, empty if none does.
+    """
+
+    node_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tolerations: tuple[Mapping[str, object], ...] = ()
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    annotations: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    topology: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """Where a job is with its queue. job: as its manifest is. workload: what stands for it there, None before that.
+
+    reason, message: of the condition QuotaReserved. evicted: why the queue takes the quota back, in its own word, empty
+    if it does not. priority: that of the job's WorkloadPriorityClass.
+    """
+
+    job: RLJob
+    queue: str
+    admitted: bool
+    reason: str
+    message: str = ""
+    workload: Child | None = None
+    evicted: str = ""
+    priority_class: str = ""
+    priority: int | None = None
+    placements: Mapping[enums.Role, PodPlacement] = dataclasses.field(default_factory=dict)
+
+    @property
+    def suspended_by_user(self) -> bool:
+        return self.job.spec.suspend
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """One job as the API server and its coordinator show it. Its spec has the values of its runtime.
 
+    job: without quota its spec.suspend is true, and it has no more rollouts than were admitted. quota: None for a job
+    that no queue decides about.
     version: of the API server, which a status write names; 0 if unknown. report: the coordinator's last one, None
     before the first. silent_since: unix seconds since which it was asked again and again in vain; None while it
     answers, and before that can be said. short: workloads that lack pods. refusals: by child. written: by its uid.
@@ -217,6 +260,7 @@ class Observed:
     short: Mapping[Ref, Shortage] = dataclasses.field(default_factory=dict)
     refusals: Mapping[Ref, Refusal] = dataclasses.field(default_factory=dict)
     written: Mapping[str, Written] = dataclasses.field(default_factory=dict)
+    quota: Quota | None = None
 
     @property
     def status(self) -> JobStatus:
@@ -260,7 +304,8 @@ class DesiredObjects:
     first: what exists before any pod. workloads: what makes pods, by trainer attempt, its Job among them.
     problems: sentences on a spec that may not start here; a run that continues keeps its children all the same.
     reason: of Accepted=False, where there are problems.
-    unchanged: nothing that they depend on has changed since they were last found as desired.
+    unchanged: nothing that they depend on has changed since they were last found as desired. queued: what asks a queue
+    for the quota of all pods, None without a queue.
     """
 
     first: tuple[Manifest, ...] = ()
@@ -268,6 +313,7 @@ class DesiredObjects:
     problems: tuple[str, ...] = ()
     reason: str = "InvalidSpec"
     unchanged: bool = False
+    queued: Manifest | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,13 +362,23 @@ class Annotate:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PatchStatus:
+    """Change fields of the status of a child that another controller shares, if it still is at `version`."""
+
+    ref: Ref
+    uid: str
+    version: int
+    status: Mapping[str, object]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StatusWrite:
     """Write the whole status."""
 
     status: JobStatus
 
 
-Action = Apply | Delete | Scale | Annotate | StatusWrite
+Action = Apply | Delete | Scale | Annotate | PatchStatus | StatusWrite
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,7 +403,12 @@ def ref_of(manifest: Manifest) -> Ref:
     kind = manifest.get("kind")
     if not isinstance(name, str) or not isinstance(kind, str):
         raise ValueError(f"need an object with kind and metadata.name, got {kind=} and {name=}")
-    return Ref(kind, name)
+    return Ref(ref_kind(kind, str(manifest.get("apiVersion", ""))), name)
+
+
+def ref_kind(kind: str, api_version: str) -> str:
+    """Return the kind as a Ref names it: with its group where several groups have one of that name."""
+    return f"{kind}.{api_version.partition('/')[0]}" if kind == POD_GROUP else kind
 
 
 def earliest(*times: float | None) -> float | None:

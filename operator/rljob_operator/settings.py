@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 from rljob_api import enums
 
 Capability = Literal["auto", "true", "false"]
+GangScheduler = Literal["none", "native", "volcano", "coscheduling"]
 
 
 class _Frozen(BaseModel):
@@ -77,6 +78,9 @@ class JobSettings(_Frozen):
     what the images of rollouts and trainers are for. default_runtime: name of the ClusterRLJobRuntime, or with
     watch_namespaces of the RLJobRuntime, of jobs that name none. propagate_labels, propagate_annotations: keys of a
     job that its children have too; one that ends with `/` is every key with that prefix.
+    default_queue: of Kueue, for jobs without a label that names one;
+    empty is none. gang_scheduler: who places all pods of a trainer at once. gang_scheduler_name: the schedulerName of
+    those pods, empty for the one that is usual.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
@@ -98,6 +102,9 @@ class JobSettings(_Frozen):
     scrape_annotations: bool = False
     operator_namespace: str = ""
     pod_security_context: PodUser = IMAGE_USER
+    default_queue: str = ""
+    gang_scheduler: GangScheduler = "none"
+    gang_scheduler_name: str = ""
     propagate_labels: tuple[str, ...] = OWNER_LABELS
     propagate_annotations: tuple[str, ...] = ()
 
@@ -117,6 +124,7 @@ class Integrations(_Frozen):
 
     keda: Capability = "auto"
     pod_monitor: Capability = "auto"
+    kueue: Capability = "auto"
 
 
 class ClientLimits(_Frozen):

@@ -22,6 +22,7 @@ from rljob_operator.model import (
     Delete,
     DesiredObjects,
     Observed,
+    PatchStatus,
     Plan,
     Pod,
     Ref,
@@ -197,6 +198,22 @@ class FakeCluster:
             self.calls.append(f"cost {pod.name} {cost}")
             self.pods[pod.name] = dataclasses.replace(pod, deletion_cost=cost)
         self._point()
+
+    async def patch_status(self, seen: Observed, action: PatchStatus) -> Refusal | None:
+        self._point()
+        known = self.children.get(action.ref)
+        if known is None or (known.uid, known.version) != (action.uid, action.version):
+            raise OutOfDateError(f"{action.ref.name} has changed")
+        self.calls.append(f"patch {action.ref.name}")
+        status = {**(known.manifest.get("status") or {}), **action.status}  # type: ignore[dict-item]  # a mapping
+        self.change(action.ref, {**known.manifest, "status": status})
+        self._point()
+        return None
+
+    def change(self, ref: Ref, manifest: Mapping[str, object]) -> None:
+        """Let a child be another version of itself."""
+        known = self.children[ref]
+        self.children[ref] = dataclasses.replace(known, manifest=manifest, version=known.version + 1)
 
     async def delete(self, seen: Observed, action: Delete) -> Refusal | None:
         self._point()

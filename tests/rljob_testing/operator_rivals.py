@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus
 from rljob_operator.kube.client import ApiError
-from rljob_operator.model import POD, RLJOB, Annotate, Apply, Delete, Observed, Ref, Scale, ref_of
+from rljob_operator.model import POD, RLJOB, Annotate, Apply, Delete, Observed, PatchStatus, Ref, Scale, ref_of
 from rljob_operator.reconcile import status
 from rljob_operator.reconcile.cluster import OutOfDateError
 from rljob_operator.reconcile.reconciler import Reconciler
@@ -117,6 +117,12 @@ class StaleView:
     async def annotate(self, seen: Observed, action: Annotate) -> None:
         await self._sent()
         await self._cluster.annotate(seen, action)
+        self._answered()
+        self._look(action.ref)
+
+    async def patch_status(self, seen: Observed, action: PatchStatus) -> None:
+        await self._sent()
+        await self._cluster.patch_status(seen, action)
         self._answered()
         self._look(action.ref)
 

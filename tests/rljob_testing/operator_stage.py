@@ -133,11 +133,11 @@ class Stage:
     def __init__(self, client: cluster.Client, namespace: str, said: SaidStatus, requests: list[Request]) -> None:
         self.client, self.namespace, self.said, self.requests = client, namespace, said, requests
 
-    async def create(self, name: str = "run", **changes: object) -> None:
+    async def create(self, name: str = "run", *, labels: Mapping[str, str] | None = None, **changes: object) -> None:
         """Create a small job; keywords are paths below spec, with two underscores for a dot."""
         given = {"security.tls": "Disabled", **{key.replace("__", "."): value for key, value in changes.items()}}
         document = manifests.job(name, given)
-        document["metadata"] = {"name": name, "namespace": self.namespace}
+        document["metadata"] = {"name": name, "namespace": self.namespace, "labels": dict(labels or {})}
         await self.client.apply(kinds.RLJOB, self.namespace, document)
 
     async def edit(self, name: str, spec: dict[str, Any]) -> None:

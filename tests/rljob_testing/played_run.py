@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rljob_api import enums, process_config, types
 from rljob_testing import examples, makers, provoking
@@ -217,7 +217,7 @@ async def coordinating(
 
 @contextlib.asynccontextmanager
 async def watched(
-    folder: pathlib.Path, settings: Sequence[str], *, factor: float, spec: Mapping[str, object]
+    folder: pathlib.Path, settings: Sequence[str], *, factor: float, spec: Mapping[str, Any]
 ) -> AsyncIterator[tuple[Played, Scene]]:
     """Yield who plays, after a first step, and the scene of it. factor, spec: what `provoking.watching` takes."""
     async with coordinating(folder, settings) as (both, config):

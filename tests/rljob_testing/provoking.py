@@ -85,7 +85,7 @@ async def watching(
     coordinator: str,
     metrics_ports: Mapping[str, int],
     factor: float,
-    spec: Mapping[str, object],
+    spec: Mapping[str, Any],
 ) -> AsyncIterator[Scene]:
     """Yield the scene of a job whose processes run, with every duration of the rules divided by `factor`.
 

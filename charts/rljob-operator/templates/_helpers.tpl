@@ -79,6 +79,10 @@ true
 {{- include "rljob.uses" (dict "root" . "value" .Values.monitoring.podMonitor.enabled "api" "monitoring.coreos.com/v1") }}
 {{- end }}
 
+{{- define "rljob.usesKueue" -}}
+{{- include "rljob.uses" (dict "root" . "value" .Values.integrations.kueue "api" "kueue.x-k8s.io/v1beta2") }}
+{{- end }}
+
 {{/* The file that the operator reads; its keys are those of rljob_operator/settings.py. */}}
 {{- define "rljob.settings" -}}
 {{- $root := . -}}
@@ -107,6 +111,9 @@ true
   "propagateAnnotations" .Values.jobs.propagateAnnotations
   "podMonitorLabels" .Values.monitoring.podMonitor.labels
   "scrapeAnnotations" .Values.monitoring.scrapeAnnotations
+  "defaultQueue" .Values.jobs.defaultQueue
+  "gangScheduler" .Values.jobs.gangScheduler
+  "gangSchedulerName" .Values.jobs.gangSchedulerName
   "operatorNamespace" .Release.Namespace -}}
 {{- $settings := dict
   "watchNamespaces" .Values.watch.namespaces
@@ -123,6 +130,7 @@ true
   "jobs" $jobs
   "integrations" (dict
     "keda" (toString .Values.integrations.keda)
+    "kueue" (toString .Values.integrations.kueue)
     "podMonitor" (toString .Values.monitoring.podMonitor.enabled)) -}}
 {{- toPrettyJson $settings }}
 {{- end }}

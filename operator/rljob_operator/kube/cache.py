@@ -114,7 +114,7 @@ class Cache:
         elif kind is POD:
             del self._pods[key][name]
         else:
-            del self._children[key][Ref(kind.kind, name)]
+            del self._children[key][Ref(kind.name, name)]
         return key
 
     def _known_as(self, kind: Kind, key: str, name: str) -> tuple[str, int] | None:
@@ -125,7 +125,7 @@ class Cache:
         if kind is POD:
             entry = self._pods.get(key, {}).get(name)
             return None if entry is None else (entry.pod.uid, entry.version)
-        child = self._children.get(key, {}).get(Ref(kind.kind, name))
+        child = self._children.get(key, {}).get(Ref(kind.name, name))
         return None if child is None else (child.uid, child.version)
 
     def job(self, key: str) -> JobView | None:
@@ -159,7 +159,7 @@ class Cache:
                 yield key, name, pod.pod.uid, pod.version
         else:
             for ref, child in list(self._children.get(key, {}).items()):
-                if ref.kind == kind.kind:
+                if ref.kind == kind.name:
                     yield key, ref.name, child.uid, child.version
 
     def drop_empty(self) -> None:

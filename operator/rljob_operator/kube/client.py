@@ -140,9 +140,11 @@ class Client:
             return  # That is an answer too.
 
     async def groups(self) -> frozenset[str]:
-        """Return the API groups that are served. Raises ApiError."""
+        """Return the API groups that are served, and their versions as `group/version`. Raises ApiError."""
         response = await self._send("get", _GROUPS, "/apis")
-        return frozenset(str(group["name"]) for group in response.get("groups") or ())
+        groups: list[Object] = response.get("groups") or []
+        versions = (version["groupVersion"] for group in groups for version in group.get("versions") or ())
+        return frozenset((*(str(group["name"]) for group in groups), *map(str, versions)))
 
     async def schema(self, kind: Kind) -> Object | None:
         """Return the schema of a kind as it is served; None if it is not. Raises ApiError.

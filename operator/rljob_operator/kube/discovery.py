@@ -8,7 +8,7 @@ from typing import Any
 from rljob_operator.kube import kinds
 from rljob_operator.kube.client import ApiError, Client
 from rljob_operator.kube.kinds import Kind
-from rljob_operator.settings import Capability, Integrations
+from rljob_operator.settings import Capability, GangScheduler, Integrations
 
 logger = logging.getLogger(__name__)
 _NO_RIGHT, _NOT_THERE = 403, 404
@@ -16,25 +16,31 @@ _NO_RIGHT, _NOT_THERE = 403, 404
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServedApis:
-    """API groups, without those that the settings or our rights leave out; and the optional kinds among them."""
+    """API groups and their versions, without those that the settings or our rights leave out; and the optional kinds
+    among them.
+    """
 
     groups: frozenset[str] = frozenset()
     optional: tuple[Kind, ...] = ()
 
 
-async def discover(client: Client, integrations: Integrations, *, namespaces: Sequence[str | None]) -> ServedApis:
+async def discover(
+    client: Client, integrations: Integrations, *, namespaces: Sequence[str | None], gang: GangScheduler = "none"
+) -> ServedApis:
     """Ask the API server. Raises ApiError where it does not answer."""
     groups = await client.groups()
     capabilities: dict[Kind, Capability] = {
         kinds.SCALED_OBJECT: integrations.keda,
         kinds.POD_MONITOR: integrations.pod_monitor,
+        kinds.QUEUED: integrations.kueue,
+        **{kind: "auto" if scheduler == gang else "false" for scheduler, kind in kinds.POD_GROUPS.items()},
     }
     usable, unusable = list[Kind](), set[str]()
     for kind, capability in capabilities.items():
-        if capability != "false" and kind.group in groups and await _may_list(client, kind, namespaces):
+        if capability != "false" and kind.api_version in groups and await _may_list(client, kind, namespaces):
             usable.append(kind)
         else:
-            unusable.add(kind.group)
+            unusable |= {kind.group, kind.api_version}
     return ServedApis(groups - unusable, tuple(usable))
 
 

@@ -8,6 +8,10 @@ import dataclasses
 from collections.abc import Mapping
 
 from rljob_api import enums
+from rljob_operator.model import POD_GROUP, WORKLOAD, ref_kind
+from rljob_operator.queueing import workload
+from rljob_operator.resources import gangs
+from rljob_operator.settings import GangScheduler
 
 MANAGED = "app.kubernetes.io/managed-by=rljob-operator"
 # Controllers find a job's pods by this label too, so one that lost it is none of theirs either. Of other objects the
@@ -23,6 +27,11 @@ class Kind:
     group: str
     version: str
     plural: str
+
+    @property
+    def name(self) -> str:
+        """Return the kind as a Ref names it."""
+        return ref_kind(self.kind, self.api_version)
 
     @property
     def api_version(self) -> str:
@@ -60,14 +69,29 @@ QUIET = (
 # Used where their APIs are served and the installation allows it.
 SCALED_OBJECT = Kind("ScaledObject", "keda.sh", "v1alpha1", "scaledobjects")
 POD_MONITOR = Kind("PodMonitor", "monitoring.coreos.com", "v1", "podmonitors")
-OPTIONAL = (SCALED_OBJECT, POD_MONITOR)
+QUEUED = Kind(WORKLOAD, workload.GROUP, workload.VERSION, "workloads")
+RESOURCE_FLAVOR = Kind("ResourceFlavor", QUEUED.group, QUEUED.version, "resourceflavors")
+WORKLOAD_PRIORITY_CLASS = Kind("WorkloadPriorityClass", QUEUED.group, QUEUED.version, "workloadpriorityclasses")
+
+
+def _pod_groups(api_version: str) -> Kind:
+    group, _, version = api_version.partition("/")
+    return Kind(POD_GROUP, group, version, "podgroups")
+
+
+POD_GROUPS: Mapping[GangScheduler, Kind] = {
+    scheduler: _pod_groups(api_version) for scheduler, api_version in gangs.API_VERSIONS.items()
+}
+OPTIONAL = (SCALED_OBJECT, POD_MONITOR, QUEUED, *POD_GROUPS.values())
 WATCHED = (RLJOB, POD, *WORKLOADS)
 # Watched too; they belong to no job.
 RUNTIMES = (RUNTIME, CLUSTER_RUNTIME)
+# Watched besides, where they are used: a queue decides at any moment.
+ALSO_WATCHED = frozenset({QUEUED})
 CHILDREN = (*WORKLOADS, *QUIET)
 # Values of the label `kind` of metrics about the cache.
 CACHED_KINDS = ("rljob", "pod", "child")
-BY_NAME: Mapping[str, Kind] = {kind.kind: kind for kind in (RLJOB, *RUNTIMES, POD, EVENT, *CHILDREN, *OPTIONAL)}
+BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in (RLJOB, *RUNTIMES, POD, EVENT, *CHILDREN, *OPTIONAL)}
 
 
 def cached_as(kind: Kind) -> str:

@@ -17,7 +17,7 @@ from rljob_api import enums
 from rljob_api.manifest.pod import is_gpu
 from rljob_operator import clock
 from rljob_operator.kube.kinds import CLAIM, OF_JOBS
-from rljob_operator.model import ATTEMPT_LABEL, POD_MAKERS, Child, Pod, Ref
+from rljob_operator.model import ATTEMPT_LABEL, POD_MAKERS, WORKLOAD, Child, Pod, Ref, ref_of
 from rljob_operator.policies import drift
 from rljob_operator.resources import container
 
@@ -108,9 +108,10 @@ def project_child(raw: Mapping[str, Any]) -> ChildView:
     has_role = raw["kind"] in POD_MAKERS and labels.get(ROLE_LABEL) in set(enums.Role)
     by_name = _role_by_name(raw["kind"], metadata["name"])
     entries = {key: value for key, value in metadata.items() if key not in _DROPPED}
-    body = {key: value for key, value in raw.items() if key != "status"}
+    # What a queue decides is in the status of what stands for the job there.
+    body = {key: value for key, value in raw.items() if key != "status" or raw["kind"] == WORKLOAD}
     return ChildView(
-        ref=Ref(raw["kind"], metadata["name"]),
+        ref=ref_of(raw),
         uid=metadata["uid"],
         version=version_of(raw),
         owner=owner_of(raw),

@@ -174,7 +174,8 @@ class Lister:
         return {key}
 
     async def refresh(self, key: str) -> None:
-        """Read what decisions that cannot be taken back rest on, as it is now: one job, its trainer's Jobs, its pods.
+        """Read what decisions that cannot be taken back rest on, as it is now: one job, its trainer's Jobs, its pods,
+        what a queue says of it.
 
         The API server looks at a whole namespace to list one job's objects. So Jobs are read by the names that they
         can have, and pods are listed only where there may be any. Raises ApiError.
@@ -183,8 +184,11 @@ class Lister:
         job = await self._read(kinds.RLJOB, key, name)
         job_names = {name for _, name, _, _ in self.cache.entries(_JOB, key)} | _attempts(name, job)
         trainer_jobs = [await self._read(_JOB, key, each) for each in sorted(job_names)]
-        before = list(self.cache.entries(kinds.POD, key))
         selector = f"{kinds.OF_JOBS},{projection.JOB_LABEL}={name}"
+        if kinds.QUEUED in self.children:
+            before = list(self.cache.entries(kinds.QUEUED, key))
+            self._take(kinds.QUEUED, await self.client.list(kinds.QUEUED, namespace, selector=selector), before)
+        before = list(self.cache.entries(kinds.POD, key))
         expected = bool(before) or any(each is not None for each in trainer_jobs)
         objects = await self.client.list(kinds.POD, namespace, selector=selector) if expected else []
         self._take(kinds.POD, objects, before)

@@ -44,6 +44,10 @@ class Work(Protocol):
     async def start(self) -> None:
         """Begin; no watch is opened before it returns."""
 
+    @property
+    def also_watched(self) -> Sequence[Kind]:
+        """Return the optional kinds to watch; known once it was started."""
+
     async def streams(self) -> bool:
         """Return whether watches may begin with all that is there, instead of lists. It must not raise."""
 
@@ -59,6 +63,9 @@ def registry(
 
     async def started(settings: kopf.OperatorSettings, **_: Any) -> None:
         await work.start()
+        for kind in work.also_watched:
+            _watch(kind, work, handlers)
+            settings.watching.label_selectors[kind.group, kind.version, kind.plural] = kinds.selector_of(kind)
         settings.watching.initial_streaming = await work.streams()
 
     async def ended(**_: Any) -> None:
@@ -69,8 +76,12 @@ def registry(
     kopf.on.startup(registry=handlers, id="start")(started)
     kopf.on.cleanup(registry=handlers, id="finish")(ended)
     for kind in (*kinds.WATCHED, *(kind for kind in kinds.RUNTIMES if kind is kinds.RUNTIME or not namespaced)):
-        kopf.on.event(kind.group, kind.version, kind.plural, registry=handlers, id="seen")(event_handler(kind, work))
+        _watch(kind, work, handlers)
     return handlers
+
+
+def _watch(kind: Kind, work: Work, handlers: kopf.OperatorRegistry) -> None:
+    kopf.on.event(kind.group, kind.version, kind.plural, registry=handlers, id="seen")(event_handler(kind, work))
 
 
 async def serve(work: Work, *, connection: ApiConnection, namespaces: Sequence[str]) -> None:

@@ -6,12 +6,13 @@ from rljob_api import enums
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.pod import PodSpec
 from rljob_api.validation import rules
+from rljob_operator.resources import gangs
 from rljob_operator.resources.services import MONITORING_GROUP as MONITORING
 from rljob_operator.settings import JobSettings
 
 
 def problems(spec: JobSpec, settings: JobSettings, served: Set[str] = frozenset()) -> Iterator[str]:
-    """Yield a sentence for each choice that is not admitted. `served`: API groups that may be used."""
+    """Yield a sentence for each choice that is not admitted. `served`: API groups and versions that may be used."""
     yield from _certificates(spec, settings)
     if settings.require_network_policy and not spec.security.network_policy:
         yield "spec.security.networkPolicy = false is not allowed in this cluster: leave it true"
@@ -19,6 +20,12 @@ def problems(spec: JobSpec, settings: JobSettings, served: Set[str] = frozenset(
     yield from _devices(spec, settings)
     if spec.observability.pod_monitor and MONITORING not in served:
         yield f"spec.observability.podMonitor = true, but {MONITORING} is not served here: leave it out"
+    if missing := gangs.missing_api(spec, settings, served):
+        gang = settings.gang_scheduler
+        yield (
+            f"spec.trainer.nodes = {spec.trainer.nodes}: jobs.gangScheduler {gang} of this installation places them"
+            f" together, but {missing} is not served here"
+        )
     yield from rules.cluster_problems(spec)
 
 

@@ -20,6 +20,7 @@ from rljob_api import enums, process_config
 from rljob_api.manifest.job import LIVE
 from rljob_api.resolve import ResolvedJob
 from rljob_operator.model import ATTEMPT_LABEL, TEMPLATE_HASH, TRAINER_TEMPLATE_KEY, Child, Manifest, Observed
+from rljob_operator.resources import gangs
 
 RENDERED_BY = "rljob.dev/rendered-by"
 _CONFIGS = tuple(f"{role}.json" for role in enums.Role)
@@ -75,6 +76,7 @@ def trainer_job(config: Child | None, desired: Manifest, *, version: str = rljob
     template = _template(desired)
     # The attempt is in the labels alone; other labels may be another version's.
     pinned["metadata"]["labels"][ATTEMPT_LABEL] = template["metadata"]["labels"][ATTEMPT_LABEL]
+    gangs.with_group_of(pinned, template)
     variables = {container["name"]: container["env"] for container in _containers(template) if "env" in container}
     for container in _containers(pinned):
         container |= {"env": variables[container["name"]]} if container["name"] in variables else {}

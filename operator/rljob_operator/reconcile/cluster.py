@@ -29,6 +29,7 @@ from rljob_operator.model import (
     Child,
     Delete,
     Observed,
+    PatchStatus,
     Plan,
     Pod,
     Ref,
@@ -41,6 +42,7 @@ from rljob_operator.model import (
 )
 from rljob_operator.policies import drift, refusals
 from rljob_operator.reconcile import conditions
+from rljob_operator.reconcile.queues import Queues
 from rljob_operator.reconcile.shortages import Shortages
 
 logger = logging.getLogger(__name__)
@@ -99,10 +101,11 @@ class LiveCluster:
         self, *, client: Client, cache: Cache, lister: Lister, coordinators: Coordinators,
         clock: Callable[[], float], on_status: OnStatus = _ignore, on_applied: OnApplied = _ignore_applied,
         certify: Callable[[RLJob], Awaitable[None]] = nothing_to_certify,
-        use_runtime: UseRuntime = without_runtime,
+        use_runtime: UseRuntime = without_runtime, default_queue: str = "",
     ) -> None:  # fmt: skip
         """on_status: called after a status was written; on_applied: after a child was. certify: makes the certificates
         of a job be there, before anything makes its pods. use_runtime: puts the values of its runtime into a job.
+        default_queue: of jobs that name none.
         """
         self._use_runtime = use_runtime
         self._client, self._cache, self._lister = client, cache, lister
@@ -112,6 +115,7 @@ class LiveCluster:
         self._refusals: dict[str, dict[Ref, Refusal]] = {}
         self._written: dict[str, dict[str, Written]] = {}
         self._shortages = Shortages(now=clock)
+        self._queues = Queues(client=client, clock=clock, default_queue=default_queue)
 
     async def observe(self, key: str, *, live: bool) -> Observed | None:
         """Raises ApiError."""
@@ -127,7 +131,7 @@ class LiveCluster:
         except pydantic.ValidationError as error:
             await self._say_unreadable(document, runtime, error)
             return None
-        return Observed(
+        observed = Observed(
             job=job,
             runtime=runtime,
             version=view.version,
@@ -140,6 +144,8 @@ class LiveCluster:
             refusals=dict(self._refusals.get(view.uid, {})),
             written=self._written.get(view.uid, {}),
         )
+        # Without the API there is no queue to ask: what runs goes on, and what would begin is refused with a sentence.
+        return await self._queues.effective(observed) if kinds.QUEUED in self._lister.children else observed
 
     async def _short(self, job: RLJob, children: Mapping[Ref, Child], pods: Sequence[Pod]) -> Mapping[Ref, Shortage]:
         async def failures(child: Child) -> str:
@@ -331,6 +337,22 @@ class LiveCluster:
                 return None
             return self._refused(observed, ref, error)
         self._accepted(observed, ref)
+        return None
+
+    async def patch_status(self, observed: Observed, action: PatchStatus) -> Refusal | None:
+        """Raises ApiError, OutOfDateError."""
+        kind, namespace, name = kinds.BY_NAME[action.ref.kind], observed.job.metadata.namespace, action.ref.name
+        metadata = {"uid": action.uid, "resourceVersion": str(action.version)}
+        body: Object = {"metadata": metadata, "status": dict(action.status)}
+        try:
+            answer = await self._client.merge(kind, namespace, name, body, subresource="status")
+        except ApiError as error:
+            if error.status in (404, 409):
+                await self._look(kind, namespace, name, action.uid, _key(observed))
+                raise OutOfDateError(f"{kind.kind} {name} has changed") from error
+            return self._refused(observed, action.ref, error)
+        self._cache.put(kind, answer, live=True)
+        self._accepted(observed, action.ref)
         return None
 
     async def delete(self, observed: Observed, action: Delete) -> Refusal | None:

@@ -146,8 +146,9 @@ def _states(observed: Observed, outcome: RunOutcome, now: float) -> dict[Type, S
     return {
         Type.ACCEPTED: accepted,
         Type.CHILDREN_APPLIED: _applied(outcome),
+        **_quota(observed),
         Type.SUSPENDING: State("True", outcome.suspending) if outcome.suspending else State("False", "NotSuspending"),
-        Type.SUSPENDED: _suspended(outcome),
+        Type.SUSPENDED: _suspended(observed, outcome),
         Type.STATE_DURABLE: durable(observed.job.spec, observed.hears),
         Type.PODS_SCHEDULED: _scheduled(observed, outcome, now),
         **_isolated(observed),
@@ -191,9 +192,18 @@ def _accepted(outcome: RunOutcome, spec: JobSpec) -> State:
     return State("True", "Accepted", plain if spec.security.tls == "Disabled" else "")
 
 
-def _suspended(outcome: RunOutcome) -> State:
+def _quota(observed: Observed) -> dict[Type, State]:
+    """Return what the job's queue says; a job without one has no such condition."""
+    quota = observed.quota
+    if quota is None:
+        return {}
+    return {Type.QUOTA_RESERVED: State(str(quota.admitted), quota.reason, quota.message)}
+
+
+def _suspended(observed: Observed, outcome: RunOutcome) -> State:
     if outcome.suspended and not outcome.is_over:
-        return State("True", outcome.suspended)
+        by_queue = observed.quota is not None and not observed.quota.suspended_by_user
+        return State("True", outcome.suspended, observed.quota.message if observed.quota and by_queue else "")
     return State("False", "Resumed" if outcome.resumed else "NotSuspended")
 
 
@@ -381,6 +391,7 @@ def _reason_behind(word: str, why: Mapping[Type, str]) -> str:
         "Invalid": Type.ACCEPTED,
         "Suspending": Type.SUSPENDING,
         "Suspended": Type.SUSPENDED,
+        "Queued": Type.QUOTA_RESERVED,
         "Stalled": Type.STALLED,
         "Restarting": Type.TRAINER_READY,
         "Degraded": Type.DEGRADED,

@@ -1,7 +1,7 @@
 """What a job should have: its manifest, resolved for a cluster, as children. Pure; `resources` builds the objects."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 from rljob_api import cluster_placement, enums, errors, process_config, resolve
 from rljob_api.conditions import ConditionType as Type
@@ -20,6 +20,8 @@ from rljob_operator.model import (
     ref_of,
 )
 from rljob_operator.policies import admission, drift, pinning
+from rljob_operator.queueing import admission as admission_to_queue
+from rljob_operator.queueing import workload
 from rljob_operator.reconcile import conditions
 from rljob_operator.resources import autoscaling, children
 from rljob_operator.resources.inputs import Inputs, propagated
@@ -40,7 +42,7 @@ def desired_objects(observed: Observed, settings: JobSettings, served: Set[str] 
     problems = [*_of_the_runtime(observed), *admission.problems(observed.job.spec, settings, served)]
     if observed.job.spec.storage.type is None:
         return _refused(observed, problems)
-    problems += _without_image(images)
+    problems += [*_queue_problems(observed, settings, served), *_without_image(images)]
     try:
         placement = cluster_placement.cluster_placement(
             observed.job,
@@ -60,6 +62,9 @@ def desired_objects(observed: Observed, settings: JobSettings, served: Set[str] 
         return _refused(observed, problems)
     runtime = observed.runtime.runtime
     inputs = Inputs(job=observed.job, configs=configs, images=images, settings=settings, runtime=runtime)
+    queued = _queued(observed, inputs)
+    if observed.quota is not None:
+        inputs = dataclasses.replace(inputs, placements=observed.quota.placements)
 
     def workloads(attempt: int) -> Sequence[Manifest]:
         replicas = autoscaling.effective_replicas(observed.job.spec)
@@ -67,7 +72,7 @@ def desired_objects(observed: Observed, settings: JobSettings, served: Set[str] 
         return [drift.signed(_pinned(observed, settings, each)) for each in objects if _is_due(observed, each)]
 
     first = (drift.signed(_pinned(observed, settings, each)) for each in children.foundation(inputs, served=served))
-    return dataclasses.replace(_refused(observed, problems), first=tuple(first), workloads=workloads)
+    return dataclasses.replace(_refused(observed, problems), first=tuple(first), workloads=workloads, queued=queued)
 
 
 def _of_the_runtime(observed: Observed) -> list[str]:
@@ -83,6 +88,31 @@ def _refused(observed: Observed, problems: Sequence[str]) -> DesiredObjects:
     if use.runtime is None and use.problems:
         return DesiredObjects(problems=use.problems, reason=use.reason)
     return DesiredObjects(problems=tuple(runtimes.attributed(problems, use.origins)))
+
+
+def _queued(observed: Observed, inputs: Inputs) -> Manifest | None:
+    """Return what asks the job's queue for quota; None without a queue, and for a job that its user suspended."""
+    quota = observed.quota
+    if quota is None or quota.suspended_by_user:
+        return None
+    whole = dataclasses.replace(inputs, job=quota.job)
+    request = workload.workload(whole, queue=quota.queue, priority_class=quota.priority_class, priority=quota.priority)
+    return drift.signed(request)
+
+
+def _queue_problems(observed: Observed, settings: JobSettings, served: Set[str]) -> Iterator[str]:
+    """Yield why a queue cannot be asked."""
+    queue = admission_to_queue.queue_of(observed.job, settings.default_queue)
+    if queue and workload.API_VERSION not in served:
+        named = f"label {workload.QUEUE_LABEL} = {queue!r}"
+        label = named if workload.QUEUE_LABEL in observed.job.metadata.labels else f"jobs.defaultQueue = {queue!r}"
+        yield (
+            f"{label}, but {workload.API_VERSION} is not served or used here: install Kueue and let the operator use it"
+            " (integrations.kueue), or take the label away"
+        )
+    quota = observed.quota
+    if quota is not None and quota.priority_class and quota.priority is None:
+        yield f"label {workload.PRIORITY_LABEL} = {quota.priority_class!r}: no WorkloadPriorityClass has that name"
 
 
 def _as_begun(observed: Observed, settings: JobSettings) -> JobSettings:

@@ -34,6 +34,7 @@ from rljob_operator.model import (
 )
 from rljob_operator.policies import attempts, deadlines, drift, failure, refusals, retry, scheduling, usage
 from rljob_operator.policies import stall as stalling
+from rljob_operator.queueing import admission, answers
 from rljob_operator.reconcile import conditions, scale_down, suspend, trainer
 from rljob_operator.reconcile import status as reporting
 from rljob_operator.resources import autoscaling
@@ -60,15 +61,17 @@ def plan(observed: Observed, desired: DesiredObjects, *, now: float) -> Plan:
     if was_suspending and retry.is_stopping(observed.status) and not observed.job.spec.suspend:
         outcome = dataclasses.replace(rejected, suspended=retry.REQUESTED)
         return _write(observed, _shown(observed, observed.status, now=now), outcome, Plan(again_at=now), now=now)
-    if observed.job.spec.suspend:
-        outcome = dataclasses.replace(rejected, suspended="UserRequested")
+    if observed.job.spec.suspend or _waits_for_another(observed, desired, stage):
+        outcome = dataclasses.replace(rejected, suspended=_why_suspended(observed))
         status = observed.status.model_copy(update={"scheduled_time": None})
-        return _write(observed, _shown(observed, status, now=now), outcome, _given_up(observed, now=now), now=now)
+        rest = _asked_of_queue(observed, desired, _given_up(observed, now=now), now=now)
+        return _write(observed, _shown(observed, status, now=now), outcome, rest, now=now)
     # What is not admitted keeps a run from beginning or going on after a stop. One under way keeps what it has.
     stopped = _is_stopped(observed)
     if desired.problems and (stopped or not attempts.current(observed.status, observed.trainer_jobs())):
         outcome = dataclasses.replace(rejected, suspended="UserRequested" if stopped else "")
-        return _write(observed, observed.status, outcome, Plan(), now=now)
+        rest = _asked_of_queue(observed, desired, Plan(), now=now) if observed.quota is not None else Plan()
+        return _write(observed, observed.status, outcome, rest, now=now)
     return _run(observed, desired, now=now)
 
 
@@ -88,6 +91,37 @@ def _rejected(desired: DesiredObjects) -> conditions.RunOutcome:
     return conditions.RunOutcome()
 
 
+def _waits_for_another(observed: Observed, desired: DesiredObjects, stage: suspend.SuspendStage) -> bool:
+    """Return whether a job that has no pod was admitted with what it asked for before its manifest was changed."""
+    quota = observed.quota
+    if quota is None or not quota.admitted or stage is not suspend.SuspendStage.SUSPENDED or desired.queued is None:
+        return False
+    return not answers.is_for(quota.workload, desired.queued)
+
+
+def _asked_of_queue(observed: Observed, desired: DesiredObjects, rest: Plan, *, now: float) -> Plan:
+    """Return the plan of a job without pods with what its queue is told; what may not begin asks for nothing."""
+    queued = None if desired.problems else desired.queued
+    actions = answers.while_stopped(observed, queued, now=now)
+    # What it is refused for may be of the cluster, which no watch of ours reports on.
+    again_at = now + _LACKS_S if desired.problems and observed.quota is not None else None
+    return dataclasses.replace(rest, actions=(*rest.actions, *actions), again_at=earliest(rest.again_at, again_at))
+
+
+def _why_suspended(observed: Observed) -> str:
+    quota = observed.quota
+    if quota is None or quota.suspended_by_user:
+        return "UserRequested"
+    return "Evicted" if quota.reason == admission.DEACTIVATED else "WaitingForQuota"
+
+
+def _why_suspending(observed: Observed) -> str:
+    quota = observed.quota
+    if quota is None or quota.suspended_by_user or quota.admitted:
+        return "SuspendRequested"
+    return "Preempted" if quota.evicted == "Preempted" else "QuotaEvicted"
+
+
 def _finished(observed: Observed, *, succeeded: bool, now: float) -> Plan:
     reasons = conditions.reasons(observed.status.conditions)
     message = next((condition.message for condition in observed.status.conditions if condition.type == Type.FAILED), "")
@@ -97,8 +131,11 @@ def _finished(observed: Observed, *, succeeded: bool, now: float) -> Plan:
         failed_message="" if succeeded else message,
     )
     given_up, cleanup = _given_up(observed, now=now), suspend.cleanup(observed, succeeded=succeeded, now=now)
+    freed = answers.when_over(
+        observed, succeeded=succeeded, message=reasons[Type.COMPLETE if succeeded else Type.FAILED], now=now
+    )
     rest = Plan(
-        actions=(*given_up.actions, *cleanup.actions),
+        actions=(*given_up.actions, *cleanup.actions, *freed),
         again_at=earliest(given_up.again_at, cleanup.again_at),
         irrevocable=given_up.irrevocable or cleanup.irrevocable,
     )
@@ -118,10 +155,18 @@ def _stop(observed: Observed, stage: suspend.SuspendStage, rejected: conditions.
         status = attempts.with_record(status, attempts.closed(attempt, ending, step=status.step, now=now))
     asked_at = suspend.asked_at(observed.status, now=now)
     actions = suspend.stop_actions(observed, stage, asked_at=asked_at, now=now)
-    is_retry = retry.is_stopping(observed.status) and not observed.job.spec.suspend
-    outcome = dataclasses.replace(rejected, suspending=retry.REQUESTED if is_retry else "SuspendRequested")
+    was_suspending = conditions.statuses(observed.status.conditions).get(Type.SUSPENDING) == "True"
+    reason = conditions.reasons(observed.status.conditions)[Type.SUSPENDING] if was_suspending else ""
+    outcome = dataclasses.replace(rejected, suspending=reason or _why_suspending(observed))
     given_up = _given_up(observed, now=now)
-    rest = dataclasses.replace(given_up, actions=(*actions, *given_up.actions), again_at=now + _LOOK_AGAIN_S)
+    # A queue that seems to have taken the quota back is asked again before a run is stopped for it.
+    lost_quota = observed.quota is not None and not observed.quota.suspended_by_user and not was_suspending
+    rest = dataclasses.replace(
+        given_up,
+        actions=(*actions, *given_up.actions),
+        again_at=now + _LOOK_AGAIN_S,
+        irrevocable=given_up.irrevocable or lost_quota,
+    )
     return _write(observed, status, outcome, rest, now=now)
 
 
@@ -181,7 +226,10 @@ def _run(observed: Observed, desired: DesiredObjects, *, now: float) -> Plan:
         return _fail(observed, stall.status, "StallTimeout", message, now=now)
     given_up = _given_up(observed, now=now)
     outdated = trainer.outdated_jobs(observed, step.status)
-    actions = (*step.deletes, *outdated, *stall.deletes, *given_up.actions, *_children(observed, desired, step, now))
+    is_running = conditions.statuses(observed.status.conditions).get(Type.RUNNING) == "True"
+    reports = answers.while_running(observed, is_running=is_running, now=now)
+    children = _children(observed, desired, step, now)
+    actions = (*step.deletes, *outdated, *stall.deletes, *given_up.actions, *children, *reports)
     again_at = earliest(
         step.again_at,
         stall.again_at,
@@ -240,7 +288,8 @@ def _children(observed: Observed, desired: DesiredObjects, step: trainer.Trainer
         return
     workloads = desired.workloads(attempts.current(step.status, {}))
     refs = {ref_of(manifest) for manifest in (*desired.first, *workloads)}
-    yield from suspend.unwanted(observed, refs)
+    admitted = observed.quota.workload if observed.quota is not None else None
+    yield from suspend.unwanted(observed, refs | ({admitted.ref} if admitted is not None else set()))
     # `first` has policies, accounts and configs: what guards pods is applied before what makes them.
     for manifest in (*desired.first, *workloads):
         ref = ref_of(manifest)
@@ -273,7 +322,12 @@ def _guards(manifest: Manifest, desired: Set[Ref]) -> tuple[Ref, ...]:
     labels = drift.labels(manifest)
     job, role = labels.get("rljob.dev/job", ""), labels.get("rljob.dev/role", "")
     role_object = f"{job}-{role}"
-    guards = (Ref("NetworkPolicy", role_object), Ref("ServiceAccount", role_object), Ref("ConfigMap", f"{job}-config"))
+    guards = (
+        Ref("NetworkPolicy", role_object),
+        Ref("ServiceAccount", role_object),
+        Ref("ConfigMap", f"{job}-config"),
+        *(Ref(kind, ref_of(manifest).name) for kind in suspend.POD_GROUPS),
+    )
     return tuple(guard for guard in guards if guard in desired)
 
 

@@ -15,6 +15,7 @@ from rljob_operator.model import (
     Delete,
     DesiredObjects,
     Observed,
+    PatchStatus,
     Plan,
     Ref,
     Refusal,
@@ -47,6 +48,9 @@ class Cluster(Protocol):
 
     async def annotate(self, observed: Observed, action: Annotate) -> Refusal | None:
         """Set annotations and labels of an object; nothing happens if it is gone."""
+
+    async def patch_status(self, observed: Observed, action: PatchStatus) -> Refusal | None:
+        """Change fields of a child's status; raise what has the pass repeated if it is not what it was."""
 
     async def delete(self, observed: Observed, action: Delete) -> Refusal | None:
         """Delete an object; nothing happens if it is gone."""
@@ -160,7 +164,7 @@ class Reconciler:
         self._written_at[uid] = now
         return None
 
-    async def _do(self, observed: Observed, action: Apply | Scale | Annotate | Delete) -> Refusal | None:
+    async def _do(self, observed: Observed, action: Apply | Scale | Annotate | PatchStatus | Delete) -> Refusal | None:
         match action:
             case Apply():
                 return await self._cluster.apply(observed, action)
@@ -168,5 +172,7 @@ class Reconciler:
                 return await self._cluster.scale(observed, action)
             case Annotate():
                 return await self._cluster.annotate(observed, action)
+            case PatchStatus():
+                return await self._cluster.patch_status(observed, action)
             case Delete():
                 return await self._cluster.delete(observed, action)

@@ -14,8 +14,24 @@ from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.status import JobStatus
 from rljob_operator import clock
-from rljob_operator.model import POD, POD_MAKERS, RLJOB, Action, Delete, Observed, Plan, Ref, Scale, earliest
+from rljob_operator.model import (
+    POD,
+    POD_GROUP,
+    POD_MAKERS,
+    RLJOB,
+    WORKLOAD,
+    Action,
+    Delete,
+    Observed,
+    Plan,
+    Ref,
+    Scale,
+    earliest,
+    ref_kind,
+)
 from rljob_operator.policies import failure
+from rljob_operator.queueing import answers
+from rljob_operator.resources import gangs
 
 # On top of the drain, for a checkpoint and the ledger's last write.
 _GRACE_S = 120.0
@@ -62,10 +78,11 @@ def keeps_stopping(*, suspend: bool, was_suspending: bool, current: SuspendStage
 _SHORT_GRACE_S = 5
 # Kept rollouts and verifiers hold GPUs: this long, for a look at them (docs/design/operator.md#s-8-11).
 _KEPT_S = 3600.0
-# They protect pods of a run, or change their number: without one they only block.
-_ONLY_WHILE_RUNNING = frozenset({"PodDisruptionBudget", "HorizontalPodAutoscaler", "ScaledObject"})
+# They protect pods of a run, change their number or place them together: without one they only block.
+POD_GROUPS = frozenset(ref_kind(POD_GROUP, version) for version in gangs.API_VERSIONS.values())
+_ONLY_WHILE_RUNNING = frozenset({"PodDisruptionBudget", "HorizontalPodAutoscaler", "ScaledObject"}) | POD_GROUPS
 # What a manifest can cease to ask for while its job lives.
-_ONLY_WHILE_WANTED = _ONLY_WHILE_RUNNING | {"NetworkPolicy", "PodMonitor"}
+_ONLY_WHILE_WANTED = _ONLY_WHILE_RUNNING | {"NetworkPolicy", "PodMonitor", WORKLOAD}
 _ORDER = {
     SuspendStage.TRAINER_AND_ROLLOUTS: (enums.Role.TRAINER, enums.Role.ROLLOUT),
     SuspendStage.VERIFIERS: (enums.Role.VERIFIER,),
@@ -169,6 +186,9 @@ def _clean(observed: Observed, role: enums.Role, *, succeeded: bool, completed: 
         # What has ended is kept for its logs; what still runs holds a GPU for no one.
         running = [pod for pod in observed.pods_of(role) if not pod.is_terminal and not pod.deleting]
         return _Kept(actions=[Delete(ref=Ref(POD, pod.name), uid=pod.uid) for pod in running])
+    # What holds quota is freed for others: objects and volumes are kept, pods are not.
+    if answers.holds_quota(observed):
+        return _Kept(actions=_stop_role(observed, role))
     if role is enums.Role.COORDINATOR:
         return _Kept(actions=[])
     if now >= completed + _KEPT_S:

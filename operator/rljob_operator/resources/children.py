@@ -3,7 +3,7 @@
 from collections.abc import Set
 
 from rljob_api import enums
-from rljob_operator.resources import autoscaling, config, network, overlay, services, storage
+from rljob_operator.resources import autoscaling, config, gangs, network, overlay, services, storage
 from rljob_operator.resources import workloads as coordinator
 from rljob_operator.resources import workloads as deployments
 from rljob_operator.resources import workloads as disruption
@@ -31,11 +31,12 @@ def foundation(inputs: Inputs, *, served: Set[str] = frozenset()) -> list[Manife
 
 def workloads(inputs: Inputs, *, attempt: int, rollouts: int, served: Set[str] = frozenset()) -> list[Manifest]:
     """Return what makes pods, for a job that is active: all start at once and wait for each other."""
-    scaler = autoscaling.autoscaler(inputs, served)
+    scaler, gang = autoscaling.autoscaler(inputs, served), gangs.pod_group(inputs, attempt=attempt)
     return [
         coordinator.coordinator_stateful_set(inputs, replicas=1),
         deployments.verifier_deployment(inputs, replicas=inputs.job.spec.verifier.replicas),
         deployments.rollout_deployment(inputs, replicas=rollouts),
+        *([] if gang is None else [gang]),
         trainer.trainer_job(inputs, attempt=attempt),
         *disruption.disruption_budgets(inputs, running=True),
         *([] if scaler is None else [scaler]),

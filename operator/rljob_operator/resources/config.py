@@ -5,6 +5,7 @@ takes over by itself are not part of it: they change the ConfigMap alone. Fields
 that a new version of the schema rolls nothing.
 """
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence
@@ -60,8 +61,18 @@ def template_hash(inputs: Inputs, role: enums.Role) -> str:
         "spec": {key: value for key, value in spec.items() if value != {}},
         "image": inputs.images[role],
         "template": inputs.template(role) or None,
+        **_placed(inputs, role),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:_LENGTH]
+
+
+def _placed(inputs: Inputs, role: enums.Role) -> dict[str, object]:
+    """Return what a queue's admission and a gang add to the pods; nothing where there is neither."""
+    placement, settings = inputs.placements.get(role), inputs.settings
+    placed: dict[str, object] = {} if placement is None else {"placement": dataclasses.asdict(placement)}
+    if role is enums.Role.TRAINER and settings.gang_scheduler != "none":
+        placed["gang"] = [settings.gang_scheduler, settings.gang_scheduler_name]
+    return placed
 
 
 def _drop(section: dict[str, object], path: Sequence[str]) -> None:

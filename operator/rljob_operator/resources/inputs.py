@@ -9,6 +9,7 @@ from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.pod import PodSpec
 from rljob_api.manifest.runtime import JobRuntime
 from rljob_api.resolve import ResolvedJob
+from rljob_operator.model import PodPlacement
 from rljob_operator.settings import JobSettings
 
 Manifest = dict[str, object]
@@ -17,13 +18,17 @@ MANAGED_BY = "rljob-operator"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """A job, its resolved configs, the pinned image of each role, the operator's settings, and the job's runtime."""
+    """A job, its resolved configs, the pinned image of each role, the operator's settings, and the job's runtime.
+
+    placements: what the admission to a queue adds to the pods of a role.
+    """
 
     job: RLJob
     configs: ResolvedJob
     images: Mapping[enums.Role, str]
     settings: JobSettings = dataclasses.field(default_factory=JobSettings)
     runtime: JobRuntime | None = None
+    placements: Mapping[enums.Role, PodPlacement] = dataclasses.field(default_factory=dict)
 
     def template(self, role: enums.Role) -> Mapping[str, Any]:
         """Return what the runtime lays over a role's pods, empty for nothing."""

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from rljob_api import enums
-from rljob_operator.model import TEMPLATE_HASH
+from rljob_operator.model import TEMPLATE_HASH, PodPlacement
 from rljob_operator.resources import config, container, overlay, storage
 from rljob_operator.resources.inputs import (
     Inputs,
@@ -31,7 +31,7 @@ def pod_template(
     own_labels: Mapping[str, str] | None = None,
 ) -> Manifest:
     """Return the template: ours, with the job's own `pod` in it and its runtime's template over both. Below ours are
-    the labels that the job hands on.
+    the labels that the job hands on; where a queue admitted the pods to comes last.
     """
     annotations = {
         **propagated_annotations(inputs),
@@ -43,7 +43,31 @@ def pod_template(
         "metadata": {"labels": all_labels, "annotations": annotations},
         "spec": _spec(inputs, role, role_spec),
     }
-    return overlay.laid_over(base, inputs.template(role), selector=selector(inputs, role))
+    whole = overlay.laid_over(base, inputs.template(role), selector=selector(inputs, role))
+    placement = inputs.placements.get(role)
+    return whole if placement is None else _placed(whole, role, placement)
+
+
+def _placed(template: Manifest, role: enums.Role, placement: PodPlacement) -> Manifest:
+    """Return a template for the place that a queue admitted its pods to, whatever runtime and job say of nodes."""
+    metadata, spec = template["metadata"], template["spec"]
+    assert isinstance(metadata, dict), "made by pod_template"
+    assert isinstance(spec, dict), "made by pod_template"
+    tolerations = list(spec.get("tolerations", ()))
+    tolerations += [each for each in placement.tolerations if each not in tolerations]
+    parts = {
+        "nodeSelector": {**spec.get("nodeSelector", {}), **placement.node_labels},
+        "tolerations": tolerations,
+        "schedulingGates": [{"name": TOPOLOGY_GATE}] if placement.topology else [],
+    }
+    return {
+        "metadata": {
+            **metadata,
+            "labels": {**placement.labels, **metadata["labels"], **_topology_labels(role, placement)},
+            "annotations": {**placement.annotations, **metadata["annotations"], **_topology_annotations(placement)},
+        },
+        "spec": {**spec, **{key: value for key, value in parts.items() if value}},
+    }
 
 
 def _spec(inputs: Inputs, role: enums.Role, role_spec: container.RoleContainerSpec) -> Manifest:
@@ -78,6 +102,22 @@ def _security(inputs: Inputs) -> Manifest:
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
+
+
+# Kueue opens the gate of each pod once it has a place for it, and finds pods by these.
+TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
+POD_SET_LABEL, WORKLOAD_ANNOTATION = "kueue.x-k8s.io/podset", "kueue.x-k8s.io/workload"
+UNCONSTRAINED_TOPOLOGY = "kueue.x-k8s.io/podset-unconstrained-topology"
+
+
+def _topology_labels(role: enums.Role, placement: PodPlacement) -> Mapping[str, str]:
+    return {POD_SET_LABEL: str(role)} if placement.topology else {}
+
+
+def _topology_annotations(placement: PodPlacement) -> Mapping[str, str]:
+    if not placement.topology:
+        return {}
+    return {WORKLOAD_ANNOTATION: placement.topology, UNCONSTRAINED_TOPOLOGY: "true"}
 
 
 def _common_volumes(inputs: Inputs, role: enums.Role) -> list[Manifest]:

@@ -9,7 +9,7 @@ import copy
 
 from rljob_api import cluster_placement, devices, enums
 from rljob_operator.model import ATTEMPT_LABEL
-from rljob_operator.resources import container, pod, storage
+from rljob_operator.resources import container, gangs, pod, storage
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name, device_of, labels, metadata, selector
 
 _COORDINATOR = enums.Role.COORDINATOR
@@ -156,6 +156,7 @@ def trainer_job(inputs: Inputs, *, attempt: int) -> Manifest:
     pod_spec = template["spec"]
     assert isinstance(pod_spec, dict), "made by pod_template"
     pod_spec |= {"restartPolicy": "Never", "subdomain": child_name(inputs, _TRAINER)}
+    template = gangs.joined(inputs, template, attempt=attempt)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from rljob_api.manifest import base
 from rljob_api.validation import fields, migration
-from rljob_api.validation.migration import UNSUPPORTED
+from rljob_api.validation.migration import ELSEWHERE, UNSUPPORTED
 
 MAX_VALUE_LENGTH = 60
 Location = Sequence[str | int]
@@ -117,6 +117,8 @@ def _unknown_key(location: Location, model: type[BaseModel]) -> str:
     instead = UNSUPPORTED.get(path.removeprefix("spec."))
     if instead is not None:
         return f"{path} is not supported yet: {instead}; leave it out"
+    if elsewhere := ELSEWHERE.get(path.removeprefix("spec.")):
+        return f"{path} is not a field: {elsewhere}"
     parent = fields.model_at(model, location[:-1])
     siblings = [] if parent is None else list(fields.fields_of(parent))
     target = _meant(key, siblings=siblings, model=model)

@@ -1,4 +1,6 @@
-"""A control plane of its own that asks a metrics API behind it and records what the operator's account asks for."""
+"""Control planes of their own: one that asks a metrics API behind it and records what the operator's account asks for,
+one with a scheduler.
+"""
 
 import json
 from collections.abc import Iterator
@@ -8,6 +10,7 @@ import pytest
 from rljob_testing import operator_installation, operator_metrics_api
 from rljob_testing.charts import Helm, program_or_skip
 from rljob_testing.cluster import binaries
+from rljob_testing.cluster import scheduled as scheduling
 from rljob_testing.cluster.light import LightCluster, Network
 from rljob_testing.operator_audit import AuditLog
 from rljob_testing.operator_installation import Installed
@@ -41,3 +44,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
             yield Installed(cluster, kubeconfig, audit, metrics)
     finally:
         cluster.down()
+
+
+@pytest.fixture(scope="session")
+def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightCluster]:
+    """A cluster with the real scheduler; tests leave no pod behind."""
+    for name in scheduling.PROGRAMS:
+        program_or_skip(name)
+    with scheduling.scheduled(tmp_path_factory.mktemp("scheduled")) as cluster:
+        yield cluster

@@ -75,9 +75,7 @@ def test_a_misspelt_value_is_refused_by_name(helm: Helm) -> None:
 @pytest.mark.parametrize(
     ("values", "named"),
     [
-        ({"integrations": {"kueue": "auto"}}, "integrations.kueue = auto"),
         ({"integrations": {"certManager": True}}, "integrations.certManager = true"),
-        ({"jobs": {"gangScheduler": "volcano"}}, "jobs.gangScheduler = volcano"),
         ({"tracing": {"endpoint": "http://c:4317"}}, "tracing.endpoint"),
     ],
 )
@@ -118,6 +116,26 @@ def test_a_list_of_namespaces_renders_roles_there_and_nothing_cluster_wide(helm:
     assert roles == {"team-a": expected, "team-b": expected}
     assert not [each for each in made if each["kind"] in ("ClusterRole", "ClusterRoleBinding")]
     assert _settings(made).watch_namespaces == ("team-a", "team-b")
+
+
+def test_queues_and_gangs_bring_their_rights_and_no_others(helm: Helm) -> None:
+    made = helm.template({"integrations": {"kueue": True}, "jobs": {"gangScheduler": "native"}})
+    rights = _rights(only(made, "ClusterRole", "rljob-operator")["rules"])
+    assert rights == _table("always", "tls", "kueue", "native", scopes=("jobs", "cluster", "shared"))
+    assert {right[0] for right in rights} & {"scheduling.volcano.sh", "scheduling.x-k8s.io"} == set()
+    settings = _settings(made)
+    assert (settings.integrations.kueue, settings.jobs.gang_scheduler) == ("true", "native")
+
+
+def test_flavors_are_read_cluster_wide_also_where_jobs_are_not(helm: Helm) -> None:
+    made = helm.template({"watch": {"namespaces": ["team-a"]}, "integrations": {"kueue": True}})
+    shared = only(made, "ClusterRole", "rljob-operator-rljob-system-queues")
+    assert _rights(shared["rules"]) == _table("kueue", scopes=("shared",))
+
+
+def test_a_default_queue_without_kueue_is_refused(helm: Helm) -> None:
+    with pytest.raises(HelmError, match=r"jobs\.defaultQueue = research needs Kueue"):
+        helm.template({"jobs": {"defaultQueue": "research"}, "integrations": {"kueue": False}})
 
 
 def test_without_the_operators_certificates_no_secret_may_be_touched(helm: Helm) -> None:

@@ -7,8 +7,6 @@ from rljob_api.validation import migration
 from rljob_api.validation.load import load_manifest
 
 UNSERVED: dict[str, object] = {
-    "queue": {"name": "q"},
-    "gang": "volcano",
     "model.lora": {"rank": 8},
     "observability.traces": True,
     "trainer.optimizer.type": "adamw",
@@ -28,3 +26,25 @@ def test_field_that_nothing_serves_is_refused_with_what_works(
 
 def test_every_field_that_nothing_serves_has_a_case() -> None:
     assert set(UNSERVED) == set(migration.UNSUPPORTED)
+
+
+ELSEWHERE: dict[str, tuple[object, str]] = {
+    "queue": ({"name": "q"}, "kueue.x-k8s.io/queue-name"),
+    "gang": ("volcano", "jobs.gangScheduler"),
+}
+
+
+@pytest.mark.parametrize("path", ELSEWHERE)
+def test_what_is_said_outside_of_the_manifest_is_refused_with_where(
+    path: str, manifest_text: Callable[[Mapping[str, object]], str]
+) -> None:
+    value, where = ELSEWHERE[path]
+    with pytest.raises(errors.ManifestError) as refused:
+        load_manifest(manifest_text({path: value}))
+    (problem,) = refused.value.problems
+    assert problem.startswith(f"spec.{path} is not a field: ")
+    assert where in problem
+
+
+def test_every_field_that_is_elsewhere_has_a_case() -> None:
+    assert set(ELSEWHERE) == set(migration.ELSEWHERE)

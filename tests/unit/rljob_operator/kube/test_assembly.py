@@ -102,9 +102,20 @@ async def test_api_that_appears_after_the_start_has_every_job_looked_at_again(mo
     scene.operator.cache.put(kinds.RLJOB, scene.client.hold(cast(dict[str, Any], manifests.job("run", {}))))
     await scene.operator._look_for_apis()
     assert len(scene.operator._queue) == 0
-    scene.client.api_groups = frozenset({"monitoring.coreos.com"})
+    scene.client.api_groups = frozenset({"monitoring.coreos.com", "monitoring.coreos.com/v1"})
     await scene.operator._look_for_apis()
     assert len(scene.operator._queue) == 1
+    assert not scene.operator.stopped.is_set()
+    await scene.operator.finish()
+
+
+async def test_an_api_that_has_to_be_watched_and_appears_after_the_start_has_the_process_started_again() -> None:
+    scene = Scene()
+    await scene.operator.start()
+    assert scene.operator.also_watched == ()
+    scene.client.api_groups = frozenset({"kueue.x-k8s.io", "kueue.x-k8s.io/v1beta2"})
+    await scene.operator._look_for_apis()
+    assert scene.operator.stopped.is_set()
     await scene.operator.finish()
 
 

@@ -14,7 +14,7 @@ from rljob_operator.kube.client import ApiError, Client
 from rljob_operator.kube.discovery import discover
 from rljob_operator.model import Child, Observed, Ref, ref_of
 from rljob_operator.reconcile import conditions, desired
-from rljob_operator.settings import Integrations, JobSettings
+from rljob_operator.settings import GangScheduler, Integrations, JobSettings
 from rljob_testing.cluster import manifests
 from rljob_testing.fake_client import FakeClient
 
@@ -101,28 +101,48 @@ def test_what_an_autoscaler_says_of_itself_is_kept(kind: str, condition: dict[st
     assert projection.project_child(raw).child().blind == expected
 
 
+_VERSIONS = {
+    KEDA: "v1alpha1",
+    METRICS: "v1beta1",
+    MONITORING: "v1",
+    "kueue.x-k8s.io": "v1beta2",
+    "scheduling.k8s.io": "v1",
+}
+
+
 class Api(FakeClient):
-    """Serves API groups."""
+    """Serves API groups, each in the version that is used, Kubernetes' own scheduling in its stable one."""
 
     def __init__(self, *groups: str) -> None:
         super().__init__()
-        self._groups = frozenset(groups)
+        self._groups = frozenset((*groups, *(f"{group}/{_VERSIONS[group]}" for group in groups)))
 
     async def groups(self) -> frozenset[str]:
         return self._groups
 
 
-def _discovered(api: Api, **integrations: object) -> Any:
+def _discovered(api: Api, *, gang: GangScheduler = "none", **integrations: object) -> Any:
     allowed = Integrations.model_validate(integrations)
-    return asyncio.run(discover(cast(Client, api), allowed, namespaces=(None,)))
+    return asyncio.run(discover(cast(Client, api), allowed, namespaces=(None,), gang=gang))
 
 
 def test_an_optional_api_is_used_where_it_is_served_and_allowed() -> None:
     found = _discovered(Api(KEDA, METRICS))
-    assert (found.groups, found.optional) == ({KEDA, METRICS}, (kinds.SCALED_OBJECT,))
+    assert found.optional == (kinds.SCALED_OBJECT,)
+    assert found.groups >= {KEDA, METRICS}
     assert _discovered(Api(KEDA, MONITORING), keda="false").optional == (kinds.POD_MONITOR,)
     assert KEDA not in _discovered(Api(KEDA), keda="false").groups
     assert _discovered(Api()).optional == ()
+    assert _discovered(Api("kueue.x-k8s.io")).optional == (kinds.QUEUED,)
+    assert _discovered(Api("kueue.x-k8s.io"), kueue="false").optional == ()
+
+
+def test_groups_of_pods_are_those_of_the_gang_scheduler_that_is_chosen_in_the_version_that_it_has() -> None:
+    assert _discovered(Api("scheduling.k8s.io"), gang="native").optional == (), "its alpha version is off"
+    api = Api("scheduling.k8s.io")
+    api._groups |= {"scheduling.k8s.io/v1alpha2"}
+    assert _discovered(api, gang="native").optional == (kinds.POD_GROUPS["native"],)
+    assert _discovered(api).optional == ()
 
 
 def test_an_api_that_our_rights_do_not_cover_is_left_alone_and_one_that_fails_is_asked_again() -> None:

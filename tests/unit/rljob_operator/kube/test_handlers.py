@@ -3,7 +3,7 @@
 import asyncio
 import json
 import pathlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
 import kopf
@@ -28,6 +28,10 @@ class Recorded:
 
     async def start(self) -> None:
         self.events.append("start")
+
+    @property
+    def also_watched(self) -> Sequence[Kind]:
+        return (kinds.QUEUED,)
 
     async def streams(self) -> bool:
         return self.can_stream
@@ -70,6 +74,9 @@ async def test_lists_are_streamed_where_the_server_can_and_come_in_pages_where_i
     await cast("Awaitable[None]", start.fn(settings=settings))
     assert settings.watching.initial_streaming is can_stream
     assert settings.watching.chunk_size == client.PAGE
+    selector = kinds.selector_of(kinds.QUEUED)
+    assert settings.watching.label_selectors["kueue.x-k8s.io", "v1beta2", "workloads"] == selector
+    assert len(made._watching.get_all_handlers()) == len(kinds.WATCHED) + len(kinds.RUNTIMES) + 1
 
 
 async def test_a_process_whose_user_has_no_name_serves_under_its_host_s(monkeypatch: pytest.MonkeyPatch) -> None:

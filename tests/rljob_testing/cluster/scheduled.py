@@ -1,0 +1,48 @@
+"""The light flavour with the real kube-scheduler, gangs switched on, and nodes that are objects without a kubelet."""
+
+import contextlib
+import pathlib
+import time
+from collections.abc import Iterator
+
+from rljob_operator.kube.kinds import Kind
+from rljob_testing.cluster import binaries, processes
+from rljob_testing.cluster.light import LOOPBACK, LightCluster, Network
+from rljob_testing.operator_api import ClusterApi
+
+PROGRAMS = (*binaries.LIGHT, "kube-scheduler", "etcd")
+NUM_NODES, NAMESPACE = 8, "default"
+NODE = Kind("Node", "", "v1", "nodes")
+_ACCOUNT = Kind("ServiceAccount", "", "v1", "serviceaccounts")
+_GATES = {"feature-gates": "GenericWorkload=true,GangScheduling=true"}
+# A node holds one pod that asks for a processor.
+_CAPACITY = {"cpu": "1", "memory": "64Gi", "pods": "10", "ephemeral-storage": "1Ti"}
+_WITHIN_S = 60.0
+
+
+@contextlib.contextmanager
+def scheduled(folder: pathlib.Path) -> Iterator[LightCluster]:
+    """Yield the cluster. Raises MissingProgramError, NotReadyError."""
+    server = {**_GATES, "runtime-config": "scheduling.k8s.io/v1alpha2=true"}
+    cluster = LightCluster(folder, Network(flags={"kube-apiserver": server, "kube-controller-manager": _GATES}))
+    try:
+        authority = cluster.prepare()
+        authority.client("scheduler", "system:kube-scheduler")
+        kubeconfig = cluster.write_kubeconfig("scheduler", LOOPBACK)
+        cluster.launch()
+        flags = {"kubeconfig": str(kubeconfig), "leader-elect": "false", "secure-port": "0", **_GATES}
+        command = [str(binaries.find("kube-scheduler")), *(f"--{key}={value}" for key, value in flags.items())]
+        processes.start(cluster.run_dir, "kube-scheduler", command)
+        api = ClusterApi(cluster)
+        for number in range(NUM_NODES):
+            api.create(NODE, None, {"metadata": {"name": f"node-{number}"}})
+            ready = {"type": "Ready", "status": "True"}
+            status = {"capacity": _CAPACITY, "allocatable": _CAPACITY, "conditions": [ready]}
+            api.merge(NODE, "", f"node-{number}", {"status": status}, subresource="status")
+        end = time.monotonic() + _WITHIN_S
+        while not api.list(_ACCOUNT, NAMESPACE):
+            assert time.monotonic() < end, "the namespace has no account"
+        api.close()
+        yield cluster
+    finally:
+        cluster.down()
