@@ -4,7 +4,8 @@
     {"acknowledged": group id, "attempt": n, "outcome": text}    an answer that the coordinator gave
     {"served": version, "state_hash": text}                     a version that became live, and what the image holds
 With RLJOB_WITNESS_ENGINE=fake the engine without a model (`engines/fake.py`) replaces vLLM; all else is ours. torch,
-which only vLLM needs here, is then hidden from transformers, whose tokenizers would import it.
+which only vLLM needs here, is then hidden from transformers, whose tokenizers would import it. RLJOB_WITNESS_TOKEN_S:
+seconds per token of that engine.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ from rljob_workers.runtime import clock
 from rljob_workers.weights import image
 
 ENGINE = "RLJOB_WITNESS_ENGINE"
-FAKE_TOKEN_S = 0.01
+TOKEN_S = "RLJOB_WITNESS_TOKEN_S"
 
 
 class WitnessedClient(work.WorkClient):
@@ -60,7 +61,9 @@ class WitnessedFake(fake.FakeEngine):
 
     def __init__(self, settings: base.Settings) -> None:
         """Build it."""
-        super().__init__(clock=clock.SystemClock(), behavior=fake.Behavior(token_s=FAKE_TOKEN_S))
+        super().__init__(
+            clock=clock.SystemClock(), behavior=fake.Behavior(token_s=float(os.environ.get(TOKEN_S, "0.01")))
+        )
         self._witness = Witness(settings)
 
     async def load(self, layout: types.Layout) -> None:

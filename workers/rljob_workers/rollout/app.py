@@ -39,14 +39,14 @@ def serve(config: process_config.RolloutConfig) -> None:
     probes = reporting.Readiness(max_lag_steps=config.spec.async_.max_off_policy_steps)
     metrics = metrics_module.Metrics(role=enums.Role.ROLLOUT, job=config.job)
     with asyncio.Runner() as runner:
-        stop = _StopRequest(runner.get_loop())
+        stop = StopRequest(runner.get_loop())
         server = health.HealthServer(
             host=config.health_host,
             port=config.health_port,
             metrics=metrics,
             ready=lambda: probes.ready,
             alive=lambda: probes.alive,
-            on_stop=stop.request,
+            on_stop=stop.by_hook,
             token_file=health.stop_token_file(config),
         )
         # Before anything is loaded: probes are answered and a stop is heard meanwhile.
@@ -59,15 +59,38 @@ def serve(config: process_config.RolloutConfig) -> None:
             server.close()
 
 
-class _StopRequest:
-    """A request to drain, from any thread or a signal, before or after the worker exists."""
+class StopRequest:
+    """A request to drain, from any thread or a signal, before or after the worker exists.
+
+    A pod's preStop hook asks by POST /stop and waits. Where the pod's grace is over before the drain is (a spot node's
+    notice, an eviction with a grace of its own), the kubelet ends the hook, sends SIGTERM, and kills two seconds later:
+    SIGTERM after POST /stop says that the time is up.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.requested = asyncio.Event()
+        self.requested, self.out_of_time = asyncio.Event(), asyncio.Event()
+        self._by_hook = False
 
-    def request(self) -> None:
+    def by_hook(self) -> None:
+        """Drain; called on any thread."""
+        self._by_hook = True
         self._loop.call_soon_threadsafe(self.requested.set)
+
+    def by_signal(self, number: signal.Signals) -> None:
+        """Drain, or hand everything back if a hook has asked for the drain before; called in the loop."""
+        self.requested.set()
+        if self._by_hook and number is signal.SIGTERM:
+            self.out_of_time.set()
+
+    async def drain(self, rollout: worker.RolloutWorker) -> None:
+        """Wait for the request, and hand it to the worker."""
+        await self.requested.wait()
+        logger.info("draining")
+        rollout.drain()
+        await self.out_of_time.wait()
+        logger.info("the pod's grace is over before the drain is: handing leases back", extra={"event": "out_of_time"})
+        rollout.hand_back()
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -81,10 +104,10 @@ async def _serve(
     registration: base.Registration,
     probes: reporting.Readiness,
     metrics: metrics_module.Metrics,
-    stop: _StopRequest,
+    stop: StopRequest,
 ) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.request)
+        asyncio.get_running_loop().add_signal_handler(number, stop.by_signal, number)
     clock = clocks.SystemClock()
     puller = weight_backends.find(config.spec.weight_sync.transport).puller(config)
     prepared = await _unless_stopped(_prepare(config, registration, puller, clock), stop)
@@ -99,7 +122,7 @@ async def _serve(
     try:
         registration.expose_metrics(metrics.registry)
         rollout = _worker(config, prepared, transport, verifiers, puller, probes, metrics, clock)
-        draining = asyncio.ensure_future(_drain_when_asked(stop, rollout))
+        draining = asyncio.ensure_future(stop.drain(rollout))
         await rollout.run()
         draining.cancel()
     finally:
@@ -148,7 +171,7 @@ async def _prepare(
     return _Prepared(stager=stager, tokens=tokens, engine=engine)
 
 
-async def _unless_stopped(preparing: Coroutine[object, object, _Prepared], stop: _StopRequest) -> _Prepared:
+async def _unless_stopped(preparing: Coroutine[object, object, _Prepared], stop: StopRequest) -> _Prepared:
     """Return what was prepared; if a stop is requested first, end the process here and now."""
     preparation = asyncio.ensure_future(preparing)
     stop_requested = asyncio.ensure_future(stop.requested.wait())
@@ -162,12 +185,6 @@ async def _unless_stopped(preparing: Coroutine[object, object, _Prepared], stop:
         child.kill()
     logging.shutdown()
     os._exit(int(enums.ExitCode.OK))
-
-
-async def _drain_when_asked(stop: _StopRequest, rollout: worker.RolloutWorker) -> None:
-    await stop.requested.wait()
-    logger.info("draining")
-    rollout.drain()
 
 
 def _settings(config: process_config.RolloutConfig, model: Path, stager: staging.Stager) -> base.Settings:

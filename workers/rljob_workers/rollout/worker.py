@@ -7,6 +7,7 @@
     coordinator <--Heartbeat-- [heartbeat loop] --cancel, THEN want(v)--> [WeightReceiver.run] -> engine
                    renews leases; reports version, state, load, syncs
     SIGTERM, POST /stop, drain, finished --> no new lease; finish or release what is held within drain_s; return
+    SIGTERM after POST /stop --> the time is up: release what is held now
 
 Who waits for what: the lease loop for a free slot and the long poll; a group for the gate, the engine and the
 verifiers; a submit for the coordinator, for as long as it takes; no one for a weight update except at the gate.
@@ -72,6 +73,7 @@ class RolloutWorker:
         self._options, self._parts = options, parts
         self._leases: dict[types.LeaseId, _ActiveLease] = {}
         self._draining, self._slot_freed = asyncio.Event(), asyncio.Event()
+        self._out_of_time = asyncio.Event()
         self._head_moved = asyncio.Event()
         self._registered: types.Session | None = None
         self._registering = asyncio.Lock()
@@ -80,6 +82,11 @@ class RolloutWorker:
         """Take no new lease, finish what is held, return from `run`. Idempotent."""
         self._draining.set()
         self._slot_freed.set()
+
+    def hand_back(self) -> None:
+        """Drain, and release at once what is not finished: this process is about to be killed. Idempotent."""
+        self._out_of_time.set()
+        self.drain()
 
     async def run(self) -> None:
         """Register, load the head, work until drained."""
@@ -300,15 +307,19 @@ class RolloutWorker:
         began = self._parts.clock.monotonic()
         running = {lease.task for lease in self._leases.values()}
         if running:
-            limit = asyncio.ensure_future(self._parts.clock.sleep(self._options.drain_s))
-            everything = asyncio.ensure_future(asyncio.wait(running))
-            await asyncio.wait({limit, everything}, return_when=asyncio.FIRST_COMPLETED)
-            limit.cancel()
-            everything.cancel()
+            ends = (
+                asyncio.ensure_future(self._parts.clock.sleep(self._options.drain_s)),
+                asyncio.ensure_future(self._out_of_time.wait()),
+                asyncio.ensure_future(asyncio.wait(running)),
+            )
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for end in ends:
+                end.cancel()
         left = dict(self._leases)
         for lease in left.values():
             lease.task.cancel()
-        returned = [await self._release(lease_id, "drained") for lease_id in left]
+        # All at once: a process whose time is up has two seconds.
+        returned = await asyncio.gather(*(self._release(lease_id, "drained") for lease_id in left))
         result = DrainResult.FINISHED if not left else DrainResult.HANDED_BACK if all(returned) else DrainResult.KILLED
         self._parts.report.drained(self._parts.clock.monotonic() - began, result)
 

@@ -179,9 +179,11 @@ class StepLoop:
 
     def _stop(self) -> enums.ExitCode:
         """Leave a checkpoint of the last completed step, from which the next start continues."""
-        self._publisher.flush()
+        # First: the grace of a pod that is taken away may be too short for the rest. A version that is still on its way
+        # is published again from the checkpoint.
         self._save()
         self._settle(timeout_s=_STOP_SETTLE_S, final=False)
+        self._publisher.flush()
         self._say("stopped on request", "stop")
         return enums.ExitCode.STOPPED_ON_REQUEST
 

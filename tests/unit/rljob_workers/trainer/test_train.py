@@ -188,10 +188,10 @@ def test_a_last_step_between_publishes_is_published_at_the_end() -> None:
     assert [event for event in script.events if event.startswith("publish")] == ["publish 2", "publish 3"]
 
 
-def test_a_stop_saves_the_completed_step_and_says_that_the_run_can_go_on() -> None:
+def test_a_stop_saves_the_completed_step_before_it_waits_for_anything_and_says_that_the_run_can_go_on() -> None:
     script = Script(last=9, stop_at=3)
     assert run(script) is enums.ExitCode.STOPPED_ON_REQUEST
-    assert script.events[-5:] == ["flush", "save 2", "committed c2 after 7", "metered checkpoint", "prune"]
+    assert script.events[-5:] == ["save 2", "committed c2 after 7", "metered checkpoint", "prune", "flush"]
     assert "export" not in script.events
 
 

@@ -386,6 +386,25 @@ async def test_drain_hands_back_what_does_not_finish_in_time() -> None:
     assert drains(rig) == {"finished": 0, "handed_back": 1, "killed": 0}
 
 
+async def test_a_worker_whose_time_is_up_hands_back_at_once_what_is_not_finished_and_keeps_what_is_handed_in() -> None:
+    rig = Rig(token_s=10.0, drain_s=600.0)
+    rig.work.queue = [fakes.make_lease("a")]
+    await rig.go(200.0)
+    assert [group.group_id for group in rig.work.submitted] == ["group-a"]
+    rig.work.queue = [fakes.make_lease("b"), fakes.make_lease("c")]
+    await rig.go(5.0)
+    rig.worker.drain()
+    await rig.go(1.0)
+    assert rig.running is not None
+    assert not rig.running.done(), "it drains"
+    rig.worker.hand_back()
+    await rig.go(0.0)
+    await rig.running
+    assert sorted(rig.work.released) == ["b", "c"]
+    assert [group.group_id for group in rig.work.submitted] == ["group-a"]
+    assert drains(rig) == {"finished": 0, "handed_back": 1, "killed": 0}
+
+
 async def test_a_drain_that_nobody_takes_groups_back_from_kills_them() -> None:
     rig = Rig(token_s=100.0, drain_s=5.0)
     rig.work.queue = [fakes.make_lease("a")]
