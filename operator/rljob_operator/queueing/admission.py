@@ -20,6 +20,7 @@ from rljob_operator.queueing.workload import PRIORITY_LABEL, QUEUE_LABEL
 
 ADMITTED, WAITING, DEACTIVATED = "Admitted", "WaitingForQuota", "Deactivated"
 EVICTED, SUSPENDED = "Evicted", "Suspended"
+FINISHED = "Finished"
 _NO_FLAVOR, _TOO_MUCH = "NoMatchingFlavor", "ExceedsMaxQuota"
 
 
@@ -33,8 +34,13 @@ def priority_class_of(job: RLJob) -> str:
 
 
 def current(children: Iterable[Child]) -> Child | None:
-    """Return the Workload that decides: the one with quota, else the newest; None where there is none."""
-    candidates = [child for child in children if child.ref.kind == WORKLOAD and not child.deleting]
+    """Return the Workload that decides: the one with quota, else the newest; None where there is none.
+
+    A finished one is of a run that was over: its quota is free, whatever its other conditions say.
+    """
+    candidates = [
+        child for child in children if child.ref.kind == WORKLOAD and not child.deleting and not holds(child, FINISHED)
+    ]
     return max(candidates, key=lambda child: (has_quota(child), child.version, child.ref), default=None)
 
 

@@ -12,7 +12,7 @@ from rljob_operator.queueing import admission
 
 # After these Kueue puts the Workload back in line by itself; after others it waits for what it evicted for.
 _REQUEUED = frozenset({"Preempted", "NodeFailures"})
-_PODS_READY, _FINISHED = "PodsReady", "Finished"
+_PODS_READY = "PodsReady"
 
 
 def while_stopped(observed: Observed, queued: Manifest | None, *, now: float) -> tuple[Action, ...]:
@@ -23,9 +23,16 @@ def while_stopped(observed: Observed, queued: Manifest | None, *, now: float) ->
     if queued is None:
         return tuple(Delete(ref=each.ref, uid=each.uid) for each in workloads if not each.deleting)
     ref = ref_of(queued)
-    outdated = [each for each in workloads if each.ref != ref and not each.deleting]
+    # One that is finished is of a run that failed and is retried: it is made again, under its name.
+    outdated = [
+        each
+        for each in workloads
+        if not each.deleting and (each.ref != ref or admission.holds(each, admission.FINISHED))
+    ]
     same = next((each for each in workloads if each.ref == ref), None)
     deletions = tuple(Delete(ref=each.ref, uid=each.uid) for each in outdated)
+    if same in outdated:
+        return deletions
     if same is None:
         return (*deletions, Apply(manifest=queued))
     returned = () if same.deleting or not _is_returned(same) else (returned_quota(same, now=now),)
@@ -76,11 +83,11 @@ def when_over(observed: Observed, *, succeeded: bool, message: str, now: float) 
     still = any(not pod.is_terminal for pod in observed.pods)
     if still or any(child.wanted_pods for child in observed.children.values() if child.role):
         return ()
-    finished = {_FINISHED: ("True", "Succeeded" if succeeded else "Failed", message or "the run has ended")}
+    finished = {admission.FINISHED: ("True", "Succeeded" if succeeded else "Failed", message or "the run has ended")}
     return tuple(
         _patch(workload, finished, now=now)
         for workload in of_job(observed)
-        if not workload.deleting and not admission.holds(workload, _FINISHED)
+        if not workload.deleting and not admission.holds(workload, admission.FINISHED)
     )
 
 
@@ -90,7 +97,7 @@ def of_job(observed: Observed) -> list[Child]:
 
 def holds_quota(observed: Observed) -> bool:
     """Return whether a Workload of the job was not finished."""
-    return any(not admission.holds(workload, _FINISHED) for workload in of_job(observed))
+    return any(not admission.holds(workload, admission.FINISHED) for workload in of_job(observed))
 
 
 def _patch(

@@ -219,6 +219,25 @@ def test_a_run_that_ends_frees_all_its_pods_and_then_its_quota(exit_code: int) -
     assert finished["reason"] == ("Failed" if exit_code else "Succeeded")
 
 
+def test_a_failed_run_that_is_retried_waits_for_quota_again() -> None:
+    run = running(QueuedRun(queued_job(failurePolicy={"maxTrainerRestarts": 0})))
+    run.cluster.says(enums.Phase.FAILED, step=10, failure="no such file")
+    run.cluster.end_trainer(1)
+    run.settle()
+    assert state(run, Type.FAILED)[0] == "True"
+    (finished,) = run.cluster.workloads
+    run.cluster.edit(retry=1)
+    run.settle()
+    assert state(run, Type.FAILED)[0] == "False"
+    assert (run.summary, run.cluster.pods) == ("Queued", {})
+    (again,) = run.cluster.workloads
+    assert again.uid != finished.uid, "the quota of the finished one was given to others"
+    run.cluster.says(enums.Phase.RUNNING, step=11)
+    admit(run)
+    assert state(run, Type.RUNNING) == ("True", "Running")
+    assert run.cluster.statuses[-1].attempt == 2
+
+
 @pytest.mark.parametrize("point", range(0, 60, 6))
 def test_an_operator_that_dies_at_any_call_of_an_eviction_ends_it_all_the_same(point: int) -> None:
     run = running()
