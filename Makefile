@@ -9,6 +9,13 @@ LOCK := workers/constraints/$(DEVICE).txt
 STAMP := $(VENV)/.installed-$(shell cat $(LOCK) pyproject.toml 2>/dev/null | sha256sum | cut -c1-16)
 # Packages that vLLM's wheel for CUDA needs in other versions than its wheel for CPUs.
 CUDA_OWN := apache-tvm-ffi|cuda-bindings
+# What `make release` is told: docs/releasing.md.
+RELEASE ?= build/release
+HELM ?= helm
+RELEASE_OPTIONS = --helm "$(HELM)" --download-url "$(DOWNLOAD_URL)" $(if $(REGISTRY),--registry "$(REGISTRY)") \
+  $(if $(BASE_IMAGE),--base-image "$(BASE_IMAGE)") $(if $(filter 1,$(UNSIGNED)),--unsigned)
+# Versions of Kubernetes that `make kubernetes-versions` runs.
+KUBERNETES ?= 1.34 1.35 1.36
 RUN_DIR ?= runs/addition
 SEED ?= 0
 ROWS ?= all
@@ -22,10 +29,11 @@ CLUSTER_NODES := $(if $(filter 1 all,$(RLJOB_NODES)),--nodes)
 # The table at scale waits most of its time, and two nodes half of theirs: they run beside each other.
 LONG_FIRST := $(addprefix tests/integration/,test_interrupted_run.py test_whole_run.py trainer/test_processes.py)
 
-.PHONY: help demo test check fmt gen gpu bench lock clean setup cluster-tools cluster-up cluster-test cluster-down
+.PHONY: help demo test check fmt gen gpu bench lock release clean setup cluster-tools cluster-up cluster-test \
+  cluster-down kubernetes-versions
 
 help:  ## print every target
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## create .venv from the pinned lock
 
@@ -116,6 +124,20 @@ cluster-test:  ## jobs on two real nodes, broken on purpose: programs, images, c
 
 cluster-down:  ## stop it
 	@PYTHONPATH=tests $(BIN)/python -m rljob_testing.cluster down
+
+kubernetes-versions: setup  ## the operator, chart and definitions on every supported Kubernetes: KUBERNETES="1.34 1.35"
+	@mkdir -p build/kubernetes; status=0; \
+	for version in $(KUBERNETES); do \
+	  export RLJOB_KUBERNETES=$$version; \
+	  $(MAKE) --no-print-directory cluster-tools RLJOB_NODES=0 || exit 1; \
+	  rm -f build/kubernetes/$$version*.xml; \
+	  $(BIN)/python -m pytest tests/cluster --ignore=tests/cluster/nodes --ignore=tests/cluster/scale \
+	    --junitxml=build/kubernetes/$$version.xml || status=1; \
+	done; \
+	$(BIN)/python -m generators.kubernetes_page build/kubernetes; exit $$status
+
+release: setup  ## files of a release, signed: make release DOWNLOAD_URL=https://... (docs/releasing.md)
+	@$(BIN)/python -m release $(RELEASE) $(RELEASE_OPTIONS)
 
 clean:  ## remove the environment, caches and runs
 	rm -rf $(VENV) .venv-cuda build runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

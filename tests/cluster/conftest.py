@@ -2,9 +2,10 @@
 
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from generators import kubernetes_page
 
 from rljob_testing.charts import program_or_skip
 from rljob_testing.cluster import binaries, manifests
@@ -12,6 +13,12 @@ from rljob_testing.cluster.light import LightCluster
 from rljob_testing.cluster.manifests import Api
 
 ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kubernetes_version(record_testsuite_property: Callable[[str, object], None]) -> None:
+    """Note in a report (--junitxml) which version was run, for docs/kubernetes_versions.md."""
+    record_testsuite_property(kubernetes_page.PROPERTY, binaries.KUBERNETES_VERSION)
 
 
 @pytest.fixture(scope="session")

@@ -91,7 +91,7 @@ def test_citations_without_a_page_are_noticed(source: str, found: list[str]) -> 
 
 
 def test_no_code_cites_a_document_that_is_not_here_or_a_number_without_its_page() -> None:
-    packages = pages.tracked("operator/*.py", "proto/*.py", "workers/*.py", "sdk/*.py", "generators/*.py")
+    packages = pages.tracked(*pages.SOURCES)
     assert [
         f"{path.relative_to(ROOT)}: {citation}"
         for path in packages

@@ -87,7 +87,7 @@ def test_a_vague_name_is_noticed(source: str, names: list[str]) -> None:
 def test_variables_of_the_source_are_named_after_what_they_hold() -> None:
     assert [
         f"{path.relative_to(ROOT)}:{line}: {name}"
-        for path in tracked("operator/*.py", "proto/*.py", "workers/*.py", "sdk/*.py", "generators/*.py")
+        for path in tracked(*pages.SOURCES)
         for line, name in vague_names(path.read_text())
     ] == []
 
@@ -109,9 +109,7 @@ def test_a_phrase_of_the_list_is_noticed(text: str, phrases: list[str]) -> None:
 def test_messages_of_the_code_hold_no_phrase_of_the_list() -> None:
     # Lists of words that graders look for in answers are data, not messages.
     sources = [
-        path
-        for path in tracked("operator/*.py", "proto/*.py", "workers/*.py", "sdk/*.py", "generators/*.py")
-        if "graders/math" not in str(path) and "symbolic" not in str(path)
+        path for path in tracked(*pages.SOURCES) if "graders/math" not in str(path) and "symbolic" not in str(path)
     ]
     assert [
         f"{path.relative_to(ROOT)}:{line}: {phrase!r} in {text[:80]!r}"

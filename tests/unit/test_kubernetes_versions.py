@@ -25,11 +25,20 @@ def test_the_own_version_is_built_from_what_is_checked_in(monkeypatch: pytest.Mo
     assert binaries.is_own(APISERVER)
 
 
-@pytest.mark.parametrize("version", ["v1.35", "vlatest", "v2.1.0"])
-def test_a_version_that_is_none_is_refused_with_the_variable(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    monkeypatch.setattr(binaries, "KUBERNETES_VERSION", version)
+@pytest.mark.parametrize("version", ["1.3", "latest", "2.1.0", "1.35.4.1", "v"])
+def test_a_version_that_is_none_is_refused_with_the_variable(version: str) -> None:
     with pytest.raises(ValueError, match="RLJOB_KUBERNETES"):
-        binaries.go_mod(APISERVER)
+        binaries.kubernetes_version(version)
+
+
+@pytest.mark.parametrize("minor", binaries.SUPPORTED_KUBERNETES)
+def test_a_supported_minor_version_means_one_of_its_patches(minor: str) -> None:
+    assert re.fullmatch(rf"v{re.escape(minor)}\.[0-9]+", binaries.kubernetes_version(minor))
+
+
+def test_a_release_means_itself_and_nothing_means_the_checked_in_one() -> None:
+    assert binaries.kubernetes_version("1.35.2") == binaries.kubernetes_version("v1.35.2") == "v1.35.2"
+    assert binaries.kubernetes_version("") == binaries.OWN_KUBERNETES
 
 
 def test_other_tools_do_not_depend_on_it(monkeypatch: pytest.MonkeyPatch) -> None:

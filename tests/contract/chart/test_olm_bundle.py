@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from generators import olm_bundle
+from release import olm_bundle
 
 from rljob_api.validation import definitions
 from rljob_api.validation.load import load_manifest

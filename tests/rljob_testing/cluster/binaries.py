@@ -1,7 +1,7 @@
 """The programs of the cluster: each is looked up, or built from the checked-in Go modules into a cache folder.
 
-Kubernetes' own are of the version that `$RLJOB_KUBERNETES` says, such as 1.35.4, else of the checked-in one: go.mod of
-another version is derived from that, since each of its modules has the minor version in its own.
+Kubernetes' own are of the version that `$RLJOB_KUBERNETES` says, such as 1.35 or 1.35.4, else of the checked-in one:
+go.mod of another version is derived from that, since each of its modules has the minor version in its own.
 
 A finished program is renamed into `<cache>/tools/<module>-<key>/`; the key covers go.mod, go.sum, flags and the Go
 version, and linked from `<cache>/bin/`; so a build that was cut off leaves nothing half-made. `$KUBEBUILDER_ASSETS` is
@@ -22,8 +22,8 @@ from contextlib import contextmanager
 
 MODULES = pathlib.Path(__file__).parents[2] / "cluster" / "tools"
 OWN_KUBERNETES = "v1.36.3"
-KUBERNETES_VERSION = f"v{os.environ.get('RLJOB_KUBERNETES') or OWN_KUBERNETES}".replace("vv", "v", 1)
-_VERSION = re.compile(r"v1\.[0-9]{1,3}\.[0-9]{1,3}")
+# The supported minor versions, each by the patch that the tests are run with: docs/kubernetes_versions.md.
+SUPPORTED_KUBERNETES = {"1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": OWN_KUBERNETES}
 BUILD_TIMEOUT_S = 7200
 
 
@@ -41,18 +41,37 @@ NODES = ("kube-scheduler", "kubelet", "kube-proxy", "coredns")
 CHART = ("helm", "kubeconform")
 # A real S3 service.
 STORE = ("minio",)
+# What installs our plug-in for kubectl.
+RELEASE = ("krew",)
 # What the tests of every checkout need; nodes take minutes more to build and are asked for.
-TESTS = (*LIGHT, *CHART, *STORE)
+TESTS = (*LIGHT, *CHART, *STORE, *RELEASE)
 TOOLS: Sequence[Tool] = (
     *(Tool(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}") for name in (*LIGHT, *NODES[:3])),
     Tool("helm", "helm", "helm.sh/helm/v3/cmd/helm"),
     Tool("kubeconform", "kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),
     Tool("coredns", "coredns", "github.com/coredns/coredns"),
     Tool("minio", "minio", "github.com/minio/minio"),
+    Tool("krew", "krew", "sigs.k8s.io/krew/cmd/krew"),
     Tool("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     Tool("keda-operator", "keda", "github.com/kedacore/keda/v2/cmd/operator"),
     Tool("keda-adapter", "keda", "github.com/kedacore/keda/v2/cmd/adapter"),
 )
+
+
+def kubernetes_version(text: str) -> str:
+    """Return the version that a word means: a minor version, a release, or the checked-in version where it is empty.
+
+    Raises ValueError.
+    """
+    number = text.removeprefix("v")
+    version = SUPPORTED_KUBERNETES.get(number, f"v{number}") if text else OWN_KUBERNETES
+    if not re.fullmatch(r"v1\.[0-9]{1,3}\.[0-9]{1,3}", version):
+        minors = ", ".join(SUPPORTED_KUBERNETES)
+        raise ValueError(f"RLJOB_KUBERNETES is {text!r}, but must be one of {minors} or a release such as 1.35.4")
+    return version
+
+
+KUBERNETES_VERSION = kubernetes_version(os.environ.get("RLJOB_KUBERNETES", ""))
 
 
 class MissingProgramError(RuntimeError):
@@ -120,12 +139,10 @@ def is_own(tool: Tool) -> bool:
 
 
 def go_mod(tool: Tool) -> str:
-    """Return the tools module. Raises ValueError for a version of Kubernetes that is none."""
+    """Return the tools module."""
     text = (MODULES / tool.module / "go.mod").read_text()
     if is_own(tool):
         return text
-    if not _VERSION.fullmatch(KUBERNETES_VERSION):
-        raise ValueError(f"RLJOB_KUBERNETES is {KUBERNETES_VERSION!r}, but must be a release such as 1.35.4")
     return of_version(text, own=OWN_KUBERNETES, other=KUBERNETES_VERSION)
 
 

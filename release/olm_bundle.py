@@ -4,7 +4,6 @@ The manager installs accounts, roles, the Deployment and the definition. A bundl
 stay with the chart (`helm template --show-only`).
 """
 
-import argparse
 import json
 import pathlib
 import subprocess
@@ -12,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
+from generators import CHART
 
 import rljob_api
-from generators import CHART
 from rljob_api import enums
 
 PACKAGE, CHANNEL = "rljob-operator", "alpha"
@@ -151,16 +150,9 @@ def _text(body: object) -> str:
     return yaml.safe_dump(body, sort_keys=False, width=120)
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--helm", required=True)
-    options = parser.parse_args(words)
-    for path, text in bundle(rendered(options.helm)).items():
-        file = options.folder / path
+def write(folder: pathlib.Path, *, helm: str) -> None:
+    """Write the bundle's files. Raises CalledProcessError where Helm refuses."""
+    for path, text in bundle(rendered(helm)).items():
+        file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
