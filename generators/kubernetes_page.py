@@ -45,7 +45,8 @@ def read(report: str) -> Run:
     properties = {each.get("name"): each.get("value", "") for each in suite.iterfind("properties/property")}
     if PROPERTY not in properties:
         raise ValueError(f"the report has no property {PROPERTY}: it is of no test of the cluster")
-    cases = [_case(each) for each in suite.iterfind("testcase")]
+    # A test during which pytest was interrupted has no name.
+    cases = [_case(each) for each in suite.iterfind("testcase") if each.get("name")]
     return Run(properties[PROPERTY].removeprefix("v"), suite.get("timestamp", "")[:10], cases)
 
 
