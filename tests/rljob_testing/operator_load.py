@@ -158,13 +158,7 @@ class Load:
         self.until(lambda: self.count("Pod") == num_jobs * shape.pods, within_s=within_s)
         self.until(lambda: self._num_running_pods() == num_jobs * shape.pods, within_s=within_s)
         first = min(_made(one) for one in self.metadata(kinds.RLJOB))
-        made = [
-            _made(one)
-            for kind in OURS[1:]
-            for one in self.metadata(kind, selector=kinds.MANAGED)
-            # It protects a job that runs, so it comes after the pods.
-            if not (kind.kind == "PodDisruptionBudget" and one["name"].endswith("-trainer"))
-        ]
+        made = [_made(one) for kind in OURS[1:] for one in self.metadata(kind, selector=kinds.MANAGED)]
         return Created(
             children=len(made),
             children_s=max(made) - first,

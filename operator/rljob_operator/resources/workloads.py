@@ -196,23 +196,24 @@ def _variables(inputs: Inputs) -> tuple[Manifest, ...]:
     )
 
 
+# An annotation of the job. "true": no budgets. "false": one of the trainer too. Unset: of rollouts alone.
 ALLOW = "rljob.dev/allow-disruption"
 
 
 def disruption_budgets(inputs: Inputs, *, running: bool) -> list[Manifest]:
-    """Return the budgets that should exist now: none for a role of one pod, none where the job allows disruption.
+    """Return the budgets that should exist now.
 
-    A trainer's exists while the job runs only. `minAvailable` as a number: Jobs have no scale subresource.
+    An evicted rank stops all ranks after a checkpoint, and the next attempt continues from it: there is nothing that a
+    budget would save, and one of a whole attempt would hold up the drain of each of its nodes for as long as the run
+    lasts. A job may ask for that, and has it while it runs only. `minAvailable` as a number: Jobs have no scale
+    subresource. A pod that is not ready holds up no drain.
     """
-    spec = inputs.job.spec
-    if inputs.job.metadata.annotations.get(ALLOW) == "true":
-        return []
+    spec, allows = inputs.job.spec, inputs.job.metadata.annotations.get(ALLOW)
     budgets = []
-    if max(spec.rollout.replicas, spec.rollout.autoscaling.max_replicas if spec.rollout.autoscaling else 0) > 1:
-        # Unready pods never block a node's drain.
-        limits: Manifest = {"maxUnavailable": "25%", "unhealthyPodEvictionPolicy": "AlwaysAllow"}
-        budgets.append(_budget(inputs, enums.Role.ROLLOUT, limits))
-    if running and spec.trainer.nodes > 1:
+    most_rollouts = max(spec.rollout.replicas, spec.rollout.autoscaling.max_replicas if spec.rollout.autoscaling else 0)
+    if allows != "true" and most_rollouts > 1:
+        budgets.append(_budget(inputs, enums.Role.ROLLOUT, {"maxUnavailable": "25%"}))
+    if allows == "false" and running:
         budgets.append(_budget(inputs, enums.Role.TRAINER, {"minAvailable": spec.trainer.nodes}))
     return budgets
 
@@ -222,5 +223,9 @@ def _budget(inputs: Inputs, role: enums.Role, limits: Manifest) -> Manifest:
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": metadata(inputs, child_name(inputs, role), labels(inputs, role)),
-        "spec": {"selector": {"matchLabels": selector(inputs, role)}, **limits},
+        "spec": {
+            "selector": {"matchLabels": selector(inputs, role)},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            **limits,
+        },
     }

@@ -264,11 +264,11 @@ async def test_job_runs_without_what_only_guards_it(scene: Scene, hooks: webhook
     stage = scene.stage
     async with scene.running():
         with hooks.refusing("poddisruptionbudgets", stage.namespace, code=403):
-            # A trainer of several pods has a budget while it runs.
-            await stage.create(trainer__nodes=2)
+            # Several rollouts have a budget.
+            await stage.create(rollout__replicas=2)
             await stage.runs()
             await stage.until("run", "ChildrenApplied", is_="False")
-            assert "PodDisruptionBudget run-trainer: " in await _says(stage, "ChildrenApplied")
+            assert "PodDisruptionBudget run-rollout: " in await _says(stage, "ChildrenApplied")
             await stage.until("run", "Running")
             # A budget that was refused is not a reason to be without a trainer.
             await stage.end_trainer(75)

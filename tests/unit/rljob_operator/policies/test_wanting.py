@@ -150,20 +150,27 @@ def test_template_that_another_version_rendered_counts_as_the_same_intent() -> N
     assert drift.due_at(live, pinned, None, now=1.0) is None, "an upgrade writes nothing"
 
 
-def test_trainers_budget_exists_only_while_the_job_runs() -> None:
+def test_trainers_budget_exists_where_it_is_asked_for_and_only_while_the_job_runs() -> None:
     run = Run()
     run.settle()
-    job = run.cluster.job
-    assert job is not None
-    assert job.status is not None
-    assert kinds_of(Observed(job=job)).count("PodDisruptionBudget") == 1, "the rollouts' alone"
+    assert _budgets(run, allows_disruption="false") == ["job-rollout"]
     run.cluster.says(enums.Phase.RUNNING, step=1)
     run.settle()
     job = run.cluster.job
     assert job is not None
     assert job.status is not None
     assert conditions.statuses(job.status.conditions)[Type.RUNNING] == "True"
-    assert kinds_of(Observed(job=job)).count("PodDisruptionBudget") == 2
+    assert _budgets(run) == ["job-rollout"]
+    assert _budgets(run, allows_disruption="false") == ["job-rollout", "job-trainer"]
+
+
+def _budgets(run: Run, *, allows_disruption: str | None = None) -> list[str]:
+    job = run.cluster.job
+    assert job is not None
+    annotations = {} if allows_disruption is None else {"rljob.dev/allow-disruption": allows_disruption}
+    annotated = job.model_copy(update={"metadata": job.metadata.model_copy(update={"annotations": annotations})})
+    refs = map(ref_of, desired_objects(Observed(job=annotated), SETTINGS).workloads(1))
+    return [ref.name for ref in refs if ref.kind == "PodDisruptionBudget"]
 
 
 @pytest.mark.parametrize(("suspended", "image"), [("False", "pinned:1"), ("True", "example/rollout:1")])

@@ -430,22 +430,44 @@ def _hashes(given: Inputs) -> dict[enums.Role, str]:
     return {role: config.template_hash(given, role) for role in enums.Role}
 
 
-def test_budgets_exist_for_roles_of_several_pods_while_they_do_not_block(example: Example) -> None:
-    trainer_of_two = {"nodes": 2, "maxTokensPerMicroBatch": 4096}
+def _budgets(given: Inputs, allows: str | None, *, running: bool) -> dict[str, Any]:
+    annotations = {} if allows is None else {"rljob.dev/allow-disruption": allows}
+    metadata = given.job.metadata.model_copy(update={"annotations": annotations})
+    annotated = dataclasses.replace(given, job=given.job.model_copy(update={"metadata": metadata}))
+    budgets: list[Any] = workloads.disruption_budgets(annotated, running=running)
+    return {
+        budget["metadata"]["name"]: {key: value for key, value in budget["spec"].items() if key != "selector"}
+        for budget in budgets
+    }
+
+
+_UNREADY_PODS_MAY_GO = {"unhealthyPodEvictionPolicy": "AlwaysAllow"}
+_OF_ROLLOUTS = {"sums-rollout": {"maxUnavailable": "25%", **_UNREADY_PODS_MAY_GO}}
+
+
+def _two_trainer_nodes(example: Example) -> Inputs:
+    trainer = {"nodes": 2, "maxTokensPerMicroBatch": 4096}
     rollout = {"replicas": 4, "engine": {"maxModelLen": 256}, "sampling": {"maxTokens": 8}}
-    assert workloads.disruption_budgets(example.make(), running=True) == []
-    given = example.make(trainer=trainer_of_two, rollout=rollout)
-    specs = [budget["spec"] for budget in workloads.disruption_budgets(given, running=True)]
-    assert [
-        {key: value for key, value in spec.items() if key != "selector"} for spec in specs if isinstance(spec, dict)
-    ] == [
-        {"maxUnavailable": "25%", "unhealthyPodEvictionPolicy": "AlwaysAllow"},
-        {"minAvailable": 2},
-    ]
-    assert len(workloads.disruption_budgets(given, running=False)) == 1
-    metadata = given.job.metadata.model_copy(update={"annotations": {"rljob.dev/allow-disruption": "true"}})
-    allowed = dataclasses.replace(given, job=given.job.model_copy(update={"metadata": metadata}))
-    assert workloads.disruption_budgets(allowed, running=True) == []
+    return example.make(trainer=trainer, rollout=rollout)
+
+
+def test_a_drain_may_evict_every_pod_but_a_quarter_of_the_rollouts_at_a_time(example: Example) -> None:
+    given = _two_trainer_nodes(example)
+    assert _budgets(given, None, running=True) == _OF_ROLLOUTS
+    assert _budgets(given, "true", running=True) == {}
+
+
+def test_no_role_of_one_pod_has_a_budget(example: Example) -> None:
+    assert _budgets(example.make(), None, running=True) == {}
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_job_may_keep_drains_from_its_trainer_while_it_runs(example: Example, nodes: int) -> None:
+    given = example.make(trainer={"nodes": nodes, "maxTokensPerMicroBatch": 4096})
+    of_trainer = {"sums-trainer": {"minAvailable": nodes, **_UNREADY_PODS_MAY_GO}}
+    assert _budgets(given, "false", running=True) == of_trainer
+    assert _budgets(given, "false", running=False) == {}
+    assert _budgets(_two_trainer_nodes(example), "false", running=False) == _OF_ROLLOUTS
 
 
 @pytest.mark.covers("security")
