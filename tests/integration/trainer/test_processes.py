@@ -89,6 +89,7 @@ def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_por
         fork_from: str = "",
         changes: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = None,
+        rendezvous_port: int | None = None,
     ) -> Trainer:
         home = tmp_path / folder
         home.mkdir(exist_ok=True)
@@ -100,7 +101,7 @@ def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_por
             zero_stage=stage,
             coordinator_address=coordinator.address,
             store_address=coordinator.address,
-            rendezvous_port=free_ports.pop(),
+            rendezvous_port=free_ports.pop() if rendezvous_port is None else rendezvous_port,
             health_port=free_ports.pop(),
             attempt=attempt,
             fork_from=fork_from,
@@ -109,7 +110,7 @@ def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_por
             changes={"checkpoint.everySteps": checkpoint_every or 1000, **(changes or {})},
         )
         config = with_preparation(config) if prepared else config
-        path = home / "role.json"
+        path = home / f"trainer-{config.health_port}.json"
         path.write_text(config.model_dump_json())
         process = subprocess.Popen(
             [sys.executable, "-m", "rljob_workers.trainer", "--config", str(path)],
@@ -292,6 +293,41 @@ def test_two_ranks_go_on_from_an_object_store_on_a_node_that_has_nothing(
         assert [path.name for path in (there / "checkpoints").glob("step-*")] == ["step-000000003-000002"]
     finally:
         server.stop()
+
+
+def test_two_nodes_stop_together_when_one_is_asked_to_and_continue_with_the_parts_of_both(
+    start: Start, coordinate: Coordinate, free_ports: list[int]
+) -> None:
+    batches = per_rank(steps(3, parts=2), 2)
+    straight = coordinate(batches)
+    assert start(straight, folder="straight", ranks=2, stage=3).end() == enums.ExitCode.OK
+
+    def two_nodes(coordinator: fake_coordinator.FakeCoordinator, *, attempt: int) -> list[Trainer]:
+        port = free_ports.pop()
+        return [
+            start(
+                coordinator,
+                attempt=attempt,
+                stage=3,
+                changes={"trainer.nodes": 2},
+                environment={"RLJOB_NODE_RANK": str(node)},
+                rendezvous_port=port,
+            )
+            for node in (0, 1)
+        ]
+
+    before = coordinate(batches, hold_at=3)
+    first = two_nodes(before, attempt=1)
+    assert before.wait_for("step 2")
+    # As the eviction of its pod does.
+    first[1].process.send_signal(signal.SIGTERM)
+    assert [node.end() for node in first] == [enums.ExitCode.STOPPED_ON_REQUEST] * 2
+    assert before.events[-1] == "checkpoint 2"
+
+    after = coordinate(batches, head=2)
+    assert [node.end() for node in two_nodes(after, attempt=2)] == [enums.ExitCode.OK] * 2
+    assert _beginning(after)[0] == "register resume 2"
+    assert after.image(4) == straight.image(3)
 
 
 def test_a_start_without_checkpoint_in_a_run_with_versions_publishes_its_state_first(
