@@ -245,7 +245,9 @@ class _Trainer:
 
     def _publish(self) -> None:
         artifact = retry.retry_sync(
-            lambda: self._publisher.upload(memoryview(b"image")), deadline_s=_PATIENCE_S, backoff=_backoff()
+            lambda: self._publisher.upload(memoryview(b"image"), enums.Encoding.WHOLE),
+            deadline_s=_PATIENCE_S,
+            backoff=_backoff(),
         )
         version = types.WeightVersion(
             job=self._volume.config.job.name, version=types.VersionId(self._head + 1), step=self._completed,
