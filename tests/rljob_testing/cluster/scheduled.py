@@ -17,14 +17,16 @@ _ACCOUNT = Kind("ServiceAccount", "", "v1", "serviceaccounts")
 _GATES = {"feature-gates": "GenericWorkload=true,GangScheduling=true"}
 # A node holds one pod that asks for a processor.
 _CAPACITY = {"cpu": "1", "memory": "64Gi", "pods": "10", "ephemeral-storage": "1Ti"}
-_WITHIN_S = 60.0
+_WITHIN_S = 240.0
 
 
 @contextlib.contextmanager
 def scheduled(folder: pathlib.Path) -> Iterator[LightCluster]:
     """Yield the cluster. Raises MissingProgramError, NotReadyError."""
     server = {**_GATES, "runtime-config": "scheduling.k8s.io/v1alpha2=true"}
-    cluster = LightCluster(folder, Network(flags={"kube-apiserver": server, "kube-controller-manager": _GATES}))
+    # No kubelet says that a node lives; after a minute nothing would be placed any more.
+    manager = {**_GATES, "node-monitor-grace-period": "24h"}
+    cluster = LightCluster(folder, Network(flags={"kube-apiserver": server, "kube-controller-manager": manager}))
     try:
         authority = cluster.prepare()
         authority.client("scheduler", "system:kube-scheduler")
