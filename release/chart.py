@@ -24,6 +24,6 @@ def definitions(folder: pathlib.Path, *, version: str) -> None:
 
 
 def bundle(folder: pathlib.Path, *, helm: str, scratch: pathlib.Path, version: str, epoch: int) -> None:
-    """Write the bundle's archive. scratch: an empty folder. Raises CalledProcessError."""
+    """Write the bundle's archive. scratch: an empty folder. Raises ReleaseError."""
     olm_bundle.write(scratch, helm=helm)
     archives.pack(folder / f"{olm_bundle.PACKAGE}-bundle-{version}.tar.gz", scratch, epoch=epoch)

@@ -6,7 +6,6 @@ stay with the chart (`helm template --show-only`).
 
 import json
 import pathlib
-import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import yaml
 from generators import CHART
 
 import rljob_api
+from release import programs
 from rljob_api import enums
 
 PACKAGE, CHANNEL = "rljob-operator", "alpha"
@@ -30,7 +30,7 @@ _DESCRIPTIONS = {
 
 
 def rendered(helm: str) -> list[Manifest]:
-    """Return what the chart renders without what needs another API. Raises CalledProcessError."""
+    """Return what the chart renders without what needs another API. Raises ReleaseError."""
     words = [
         "template", "rljob", str(CHART), f"--namespace={_NAMESPACE}", f"--kube-version={_KUBERNETES}",
         "--set=test.enabled=false",
@@ -39,8 +39,8 @@ def rendered(helm: str) -> list[Manifest]:
         "--set=isolationPolicy.enabled=false", "--set=networkPolicy.enabled=false", "--set=crds.keep=false",
         "--set=apiPriority.enabled=false",
     ]  # fmt: skip
-    done = subprocess.run([helm, *words], capture_output=True, text=True, check=True)
-    return [document for document in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if document]
+    text = programs.run(helm, *words)
+    return [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
 
 
 def bundle(objects: Sequence[Manifest]) -> dict[str, str]:
@@ -151,7 +151,7 @@ def _text(body: object) -> str:
 
 
 def write(folder: pathlib.Path, *, helm: str) -> None:
-    """Write the bundle's files. Raises CalledProcessError where Helm refuses."""
+    """Write the bundle's files. Raises ReleaseError where Helm refuses."""
     for path, text in bundle(rendered(helm)).items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
