@@ -7,6 +7,7 @@ that starts them with the Python 3.11 of the machine.
 import pathlib
 import re
 import shutil
+import tempfile
 import zipfile
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -70,10 +71,7 @@ def archive(
     Raises ReleaseError where a package of the lock has no wheel for the platform.
     """
     packages = scratch / "packages"
-    programs.run(
-        programs.uv(), "pip", "install", "-q", "--target", packages, "--python-platform", PLATFORMS[platform],
-        "--python-version", PYTHON, "--only-binary", ":all:", "--link-mode", "copy", "--require-hashes", "-r", LOCK,
-    )  # fmt: skip
+    _install(packages, platform)
     for pattern in _OF_THE_INSTALLER:
         for path in packages.glob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -87,6 +85,23 @@ def archive(
     path = folder / f"{_PROGRAM}-{version}-{platform.os}-{platform.arch}.tar.gz"
     archives.pack(path, scratch, epoch=epoch)
     return path
+
+
+def fetch() -> None:
+    """Bring the packages of every platform into uv's cache, so that archives can be made without a network.
+
+    Raises ReleaseError where a package of the lock has no wheel for a platform.
+    """
+    for platform in PLATFORMS:
+        with tempfile.TemporaryDirectory() as name:
+            _install(pathlib.Path(name) / "packages", platform)
+
+
+def _install(packages: pathlib.Path, platform: Platform) -> None:
+    programs.run(
+        programs.uv(), "pip", "install", "-q", "--target", packages, "--python-platform", PLATFORMS[platform],
+        "--python-version", PYTHON, "--only-binary", ":all:", "--link-mode", "copy", "--require-hashes", "-r", LOCK,
+    )  # fmt: skip
 
 
 def manifest(archives_by_platform: Mapping[Platform, pathlib.Path], *, version: str, download_url: str) -> str:

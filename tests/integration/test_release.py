@@ -47,8 +47,14 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, pa
     if not pathlib.Path(sys.executable).with_name("uv").is_file():
         pytest.skip("needs uv in this environment: run `make setup`")
     folders = tmp_path_factory.mktemp("first") / "release", tmp_path_factory.mktemp("second")
-    for folder in folders:
-        assert main([str(folder), "--unsigned", "--download-url", DOWNLOAD_URL, "--helm", helm]) == 0
+    with pytest.MonkeyPatch.context() as environment:
+        # A test downloads nothing.
+        environment.setenv("UV_OFFLINE", "1")
+        for folder in folders:
+            code = main([str(folder), "--unsigned", "--download-url", DOWNLOAD_URL, "--helm", helm])
+            if code and os.environ.get("CI") != "true":
+                pytest.skip("needs the plug-in's packages in uv's cache: `make test` fetches them")
+            assert code == 0
     return folders
 
 
