@@ -81,11 +81,20 @@ def test_kind_of_another_version_is_refused_with_its_name(api: Api) -> None:
 
 
 def test_job_shows_its_columns(api: Api) -> None:
-    api.ensure(job("columns", {}))
+    api.ensure(job("columns", {"maxSteps": 60}))
     status = {
         "summary": "Running",
         "reason": "Running",
         "step": 41,
+        "attempt": 3,
+        "conditions": [
+            {
+                "type": "Suspended",
+                "status": "False",
+                "reason": "NotSuspended",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+        ],
         "reward": {"mean": "0.62", "step": 41},
         "rollout": {"ready": "3/4"},
         "version": {"lag": 1},
@@ -94,14 +103,17 @@ def test_job_shows_its_columns(api: Api) -> None:
     }
     api.set_status("columns", status)  # type: ignore[arg-type]
     shown = api.cluster.kubectl("get", "rljob", "columns", "--no-headers").stdout.split()
-    assert shown[:6] == ["columns", "Running", "41", "0.62", "3/4", "1"]
+    assert shown[:9] == ["columns", "Running", "41", "60", "0.62", "3/4", "3", "False", "1"]
     heads = api.cluster.kubectl("get", "rljob", "columns", "-o", "wide").stdout.splitlines()[0].split()
     assert heads == [
         "NAME",
         "STATUS",
         "STEP",
+        "STEPS",
         "REWARD",
         "ROLLOUT",
+        "ATTEMPT",
+        "SUSPENDED",
         "LAG",
         "AGE",
         "RESTARTS",
