@@ -46,7 +46,7 @@ async def admit(stage: Stage, *, flavor: str = "") -> None:
     await write(stage, child, stand_in_queue.admitted(child, flavor=flavor))
 
 
-async def evict(stage: Stage, *, reason: str = "Preempted") -> float:
+async def evict(stage: Stage, *, reason: str = "Preempted", within_s: float = 240.0) -> float:
     """Take the quota back; return the seconds until it was free, which it must not be while a pod is there."""
     child = await asked(stage)
     began = time.monotonic()
@@ -59,5 +59,5 @@ async def evict(stage: Stage, *, reason: str = "Preempted") -> float:
         assert await stage.pods() == [], "quota was returned before the last pod had gone"
         return True
 
-    await stage.sees(is_free)
+    await stage.sees(is_free, within_s=within_s)
     return time.monotonic() - began

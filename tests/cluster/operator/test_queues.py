@@ -22,12 +22,10 @@ from rljob_testing.cluster import kueue
 from rljob_testing.cluster.binaries import MissingProgramError
 from rljob_testing.cluster.light import LightCluster
 from rljob_testing.cluster.manifests import Api
-from rljob_testing.operator_queue import LABELS, admit, asked, evict
+from rljob_testing.operator_queue import LABELS, admit, asked
 from rljob_testing.operator_stage import Request, SaidStatus, Stage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-NUM_EVICTIONS = 20
-FREE_WITHIN_S = 60.0
 
 
 class Scene(NamedTuple):
@@ -115,28 +113,6 @@ async def test_a_job_waits_for_its_queue_runs_where_its_flavor_is_and_returns_it
 
     await stage.sees(is_finished)
     assert not [pod for pod in await stage.pods() if pod["status"].get("phase") not in ("Succeeded", "Failed")]
-
-
-@pytest.mark.timeout(1200)
-async def test_twenty_preemptions_of_one_run_free_the_quota_each_time_and_count_nowhere(stage: Stage) -> None:
-    await stage.create(labels=LABELS)
-    freed_s, began = list[float](), time.monotonic()
-    for number in range(1, NUM_EVICTIONS + 1):
-        await admit(stage)
-        await stage.runs(step=number)
-        freed_s.append(await evict(stage))
-        await stage.until("run", "Suspended")
-        print(
-            f"{time.monotonic() - began:.0f} s: preemption {number}, quota free after {freed_s[-1]:.1f} s", flush=True
-        )
-    await admit(stage)
-    await stage.runs(step=NUM_EVICTIONS + 1)
-    job = await stage.job("run")
-    assert job is not None
-    assert job["status"]["attempt"] == NUM_EVICTIONS + 1
-    assert "restarts" not in job["status"], "a preemption is no failure"
-    assert max(freed_s) < FREE_WITHIN_S
-    print(f"quota was free after {min(freed_s):.1f} to {max(freed_s):.1f} s")
 
 
 async def test_a_workload_that_is_deleted_by_hand_stops_the_run_which_asks_again(stage: Stage) -> None:
