@@ -1101,7 +1101,24 @@ OPERATOR = (
                 good="ok alone.",
                 otherwise="no_answer: coordinators, NetworkPolicy, certificates.",
                 unit="ops",
-                queries=[Query(f"sum by (result) (rate(rljob_operator_status_polls_total{_RATE}))", "{{result}}")],
+                queries=[Query(f"sum by (result) (rate(rljob_operator_status_reports_total{_RATE}))", "{{result}}")],
+            ),
+            Panel(
+                title="Age of reports",
+                question="Does it know how runs are now?",
+                good="Below 10 s, however many run.",
+                otherwise="Operator's CPU; network to the jobs' namespaces.",
+                unit="s",
+                queries=[Query("max(rljob_operator_report_age_seconds)", "99 of 100 are younger")],
+            ),
+            Panel(
+                title="Runs listened to",
+                question="How many runs are under way?",
+                good="As many as run.",
+                otherwise="Fewer: see the answers of coordinators.",
+                unit="short",
+                width=12,
+                queries=[Query("sum(rljob_operator_status_streams)", "streams")],
             ),
             Panel(
                 title="Objects kept",
@@ -1109,6 +1126,7 @@ OPERATOR = (
                 good="In proportion to jobs.",
                 otherwise="It grows without jobs: report a bug.",
                 unit="short",
+                width=12,
                 queries=[Query("max by (kind) (rljob_operator_cache_objects)", "{{kind}}")],
             ),
             Panel(

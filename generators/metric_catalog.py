@@ -64,7 +64,7 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_operator_leader": {"shard": ANY},
     "rljob_operator_cache_objects": {"kind": kinds.CACHED_KINDS},
     "rljob_operator_watch_lag_seconds": {"kind": kinds.CACHED_KINDS},
-    "rljob_operator_status_polls_total": {"result": ("ok", "no_answer")},
+    "rljob_operator_status_reports_total": {"result": ("ok", "no_answer")},
     "rljob_setting": {"name": ("stall_timeout_seconds", "max_off_policy_steps", "checkpoint_every_steps")},
     "rljob_policy_version": {"state": ("published", "live", "oldest_serving")},
     "rljob_queue_depth": {"queue": ("queued", "leased", "submitted", "packed")},

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import logging
 import pathlib
+import resource
 import socket
 import uuid
 from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except ValueError as error:
         parser.error(str(error))
     configure_logs(settings.log)
+    allow_open_files()
     asyncio.run(run(settings, kubeconfig=options.kubeconfig, host=options.host, identity=options.identity))
 
 
@@ -55,6 +57,12 @@ def configure_logs(log_settings: settings_module.LogSettings) -> None:
     )
     logging.getLogger().setLevel(log_settings.level.upper())
     logging.getLogger("kopf").setLevel(logging.DEBUG if debug else logging.WARNING)
+
+
+def allow_open_files() -> None:
+    """Let this process open as many files as it may: each run that is listened to is a connection."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def run(
@@ -86,7 +94,12 @@ async def run(
     health = HealthServer(alive=operator.alive, ready=operator.ready, exposition=metrics.exposition)
     await health.start(host=host, health_port=settings.health_port, metrics_port=settings.metrics_port)
     try:
-        await watch.serve(operator, connection=connection, namespaces=settings.watch_namespaces)
+        await watch.serve(
+            operator,
+            connection=connection,
+            namespaces=settings.watch_namespaces,
+            namespace_selector=settings.watch_namespace_selector,
+        )
     finally:
         await operator.stop()
         await health.close()

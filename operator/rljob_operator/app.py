@@ -2,8 +2,9 @@
 
     watch events --> cache --> job key --> queue --> reconcile: observe, plan, act --> API server
     lists every 5 minutes --^      ^                     |
-    coordinators' Status ----------'                     '--> answers go into the cache
-Every operator watches all jobs; it reconciles, asks coordinators and renews certificates in the shards that it leads.
+    coordinators' streams ---------'                     '--> answers go into the cache
+Every operator watches all jobs; it reconciles, listens to coordinators and renews certificates in the shards that it
+leads.
 A loop that dies ends the process: Kubernetes starts it again, and a start is safe at any time.
 """
 
@@ -21,7 +22,7 @@ from rljob_api import cluster_placement, enums, errors
 from rljob_api.manifest.status import JobStatus
 from rljob_api.validation import crd
 from rljob_operator.clock import SystemClock
-from rljob_operator.coordinators import Channels, Poller, Target
+from rljob_operator.coordinators import Streams, opened
 from rljob_operator.kube import discovery, kinds
 from rljob_operator.kube.cache import Cache, key_of, split_key
 from rljob_operator.kube.client import ApiError, Client, NotLeadingError
@@ -32,6 +33,7 @@ from rljob_operator.kube.kinds import Kind
 from rljob_operator.kube.projection import JobView
 from rljob_operator.kube.resync import Lister
 from rljob_operator.kube.runtimes import Runtimes
+from rljob_operator.kube.scope import Scope
 from rljob_operator.model import Apply, Child, DesiredObjects, Observed, Plan, Ref, Refusal, RuntimeUse
 from rljob_operator.pki.manager import CertificateManager
 from rljob_operator.policies import runtimes
@@ -40,6 +42,7 @@ from rljob_operator.reconcile.cluster import LiveCluster, OutOfDateError
 from rljob_operator.reconcile.desired import UnchangedCache, desired_objects
 from rljob_operator.reconcile.queue import Dispatcher, WorkQueue
 from rljob_operator.reconcile.reconciler import Reconciler, Request
+from rljob_operator.reports import Reports, Target
 from rljob_operator.settings import Settings
 from rljob_operator.telemetry.durations import SpecChanges
 from rljob_operator.telemetry.metrics import Metrics
@@ -51,7 +54,7 @@ COMPARE_EVERY_S = 300.0
 _LOOK_SOONER_S = 30.0
 RENEW_EVERY_S = 60.0
 FINISH_WITHIN_S = 10.0
-_POLL_TICK_S, _TRY_AGAIN_S = 1.0, 2.0
+_TICK_S, _TRY_AGAIN_S = 1.0, 2.0
 _UNREACHABLE_S, _STUCK_S = 60.0, 300.0
 _OUT_OF_DATE_S = 2.0
 _PING_EVERY_S = 20.0
@@ -92,25 +95,28 @@ class Operator:
         self.metrics = metrics or Metrics()
         self._event_limiter, self._changes = events.EventRateLimiter(), SpecChanges()
         self._settings, self._client, self._address_of, self._clock = settings, client, address_of, clock
-        self.cache, self._runtimes = Cache(), Runtimes()
+        self._scope = Scope(settings.watch_namespace_selector)
+        self.cache, self._runtimes = Cache(self._scope.includes), Runtimes(self._scope.includes)
+        self._namespace_came = asyncio.Event()
         self._runtimes_changed = asyncio.Event()
-        self._lister = Lister(client=client, cache=self.cache, namespaces=settings.watch_namespaces or (None,))
+        self._lister = Lister(
+            client=client, cache=self.cache, namespaces=settings.watch_namespaces or (None,), scope=self._scope
+        )
         self._queue = WorkQueue(clock=clock, rng=rng, concurrency=settings.concurrency)
         self._certifier = CertificateManager(client, trust_domain=settings.jobs.trust_domain, clock=clock.now)
-        self._channels = Channels(self._certifier.credentials, now=clock.now)
-        self._poller = Poller(
-            ask=self._channels.ask,
-            enqueue=self._enqueue,
+        self._reports = Reports(enqueue=self._enqueue, now=clock.now, monotonic=clock.monotonic)
+        self._streams = Streams(
+            self._reports,
+            functools.partial(opened, credentials_of=self._certifier.credentials, now=clock.now),
             now=clock.now,
-            monotonic=clock.monotonic,
             rng=rng,
-            on_poll=self.metrics.polled,
+            on_report=self.metrics.reported,
         )
         self._live = LiveCluster(
             client=client,
             cache=self.cache,
             lister=self._lister,
-            coordinators=self._poller,
+            coordinators=self._reports,
             clock=clock.now,
             on_status=self._status_written,
             on_applied=self._applied,
@@ -146,6 +152,8 @@ class Operator:
         gauge = self.metrics.gauge
         gauge("rljob_operator_queue_depth", lambda: float(len(self._queue)))
         gauge("rljob_operator_queue_oldest_seconds", self._queue.oldest_s)
+        gauge("rljob_operator_status_streams", lambda: float(self._streams.num_open))
+        gauge("rljob_operator_report_age_seconds", self._reports.age_s)
         gauge("rljob_operator_refused_lists", lambda: float(len(self._lister.refused)))
         for shard in range(self._fence.shards):
             gauge("rljob_operator_leader", functools.partial(self._fence.leads, shard), shard=str(shard))
@@ -259,6 +267,9 @@ class Operator:
         if kind in kinds.RUNTIMES:
             self._on_runtime(deleted, raw)
             return
+        if kind is kinds.NAMESPACE:
+            self._on_namespace(raw["metadata"]["name"], gone=deleted)
+            return
         self._lister.lag.clear(raw["metadata"]["uid"])
         key = self.cache.remove(kind, raw) if deleted else self.cache.put(kind, raw)
         if key is not None:
@@ -267,9 +278,47 @@ class Operator:
                 self._changes.saw(key, generation, now=self._clock.monotonic())
             self._enqueue(key)
         if deleted and kind is kinds.RLJOB:
-            self._live.forget(raw["metadata"]["uid"])
-            self._unchanged.forget(raw["metadata"]["uid"])
-            self._reconciler.forget(raw["metadata"]["uid"])
+            self._forget(raw["metadata"]["uid"])
+
+    def _forget(self, uid: str) -> None:
+        self._live.forget(uid)
+        self._unchanged.forget(uid)
+        self._reconciler.forget(uid)
+
+    def _on_namespace(self, name: str, *, gone: bool) -> None:
+        """Take a namespace into the scope, or let go of it and of its jobs, which run on."""
+        if not gone and self._scope.add(name):
+            self._namespace_came.set()
+        elif gone and self._scope.remove(name):
+            jobs = self._lister.close(name)
+            self._runtimes.drop(name)
+            self._dispatcher.drop(jobs.keys())
+            for key, uid in jobs.items():
+                self._forget(uid)
+                self.metrics.forget(key)
+
+    async def _compare_namespaces(self) -> None:
+        """Find out which namespaces match now: a watch that broke reports nothing of those that ceased to."""
+        came, gone = await self._scope.differences(self._client)
+        for name in came | gone:
+            self._on_namespace(name, gone=name in gone)
+
+    async def _open_namespaces(self) -> None:
+        while True:
+            await self._namespace_came.wait()
+            self._namespace_came.clear()
+            for name in sorted(self._scope.opening):
+                try:
+                    if await self._runtimes.compare(self._client, (name,)):
+                        self._runtimes_changed.set()
+                    await self._lister.open(name)
+                except errors.ClusterError as error:
+                    logger.warning("could not list namespace %s: %s", name, error)
+                    await asyncio.sleep(_TRY_AGAIN_S)
+                    self._namespace_came.set()
+                for key in self.cache.keys:
+                    if split_key(key)[0] == name:
+                        self._enqueue(key)
 
     async def start(self) -> None:
         """List everything, then begin to reconcile; waits for an API server that does not answer."""
@@ -281,6 +330,7 @@ class Operator:
                 await self._require_definition()
                 # What is served decides which kinds are listed.
                 await self._look_for_apis()
+                await self._compare_namespaces()
                 await self._runtimes.compare(self._client, self._lister.namespaces)
                 self._runtimes_changed.set()
                 await self._lister.fill()
@@ -293,8 +343,9 @@ class Operator:
         logger.info("started with %d jobs and %d objects", len(self.cache.keys), len(self.cache))
         self._spawn("reconcile", self._dispatcher.run())
         self._spawn("learn", self._learn())
-        self._spawn("poll", self._poll())
+        self._spawn("listen", self._listen())
         self._spawn("compare", self._compare())
+        self._spawn("open namespaces", self._open_namespaces())
         self._spawn("renew", self._renew())
         self._spawn("report runtimes", self._report_runtimes())
         self._spawn("ping", self._ping())
@@ -361,6 +412,7 @@ class Operator:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+        await self._streams.close()
         await self._dispatcher.finish(within_s=FINISH_WITHIN_S)
         if self._election is not None:
             self._election.cancel()
@@ -370,26 +422,22 @@ class Operator:
 
     async def stop(self) -> None:
         await self.finish()
-        await self._channels.close()
         await self._client.close()
 
-    async def _poll(self) -> None:
-        async with asyncio.TaskGroup() as rounds:
-            while True:
-                targets = self._targets()
-                await self._channels.keep_only(targets)
-                # A round waits for anyone who does not answer; the next one does not wait for it.
-                rounds.create_task(self._poller.poll(targets))
-                await asyncio.sleep(_POLL_TICK_S)
+    async def _listen(self) -> None:
+        while True:
+            self._streams.keep(self.targets())
+            self._reports.show_next()
+            await asyncio.sleep(_TICK_S)
 
     async def _learn(self) -> None:
         """See to the certificates of jobs that ran before this process did; they are not applied to while they run.
 
-        A job is asked for its status as soon as it is known here, whatever becomes of the others.
+        A job's coordinator is listened to as soon as the job is known here, whatever becomes of the others.
         """
         tried = dict[str, int]()
         while True:
-            with_pods = {job.uid: key for key in self.cache.keys if (job := self._asked(key)) is not None}
+            with_pods = {job.uid: key for key in self.cache.keys if (job := self._running(key)) is not None}
             self._certifier.keep_only(with_pods.keys())
             unknown = {uid: key for uid, key in with_pods.items() if not self._certifier.is_provisioned(uid)}
             tried = {uid: tried.get(uid, 0) for uid in unknown}
@@ -398,7 +446,7 @@ class Operator:
             is_first = any(not tried[uid] for uid in now)
             tried |= {uid: tried[uid] + 1 for uid in now}
             await asyncio.gather(*(self._certified(unknown[uid]) for uid in now))
-            await asyncio.sleep(0.0 if is_first else _POLL_TICK_S)
+            await asyncio.sleep(0.0 if is_first else _TICK_S)
 
     async def _certified(self, key: str) -> None:
         try:
@@ -410,17 +458,18 @@ class Operator:
         except errors.ClusterError as error:
             logger.warning("could not renew the certificates of a job: %s", error)
 
-    def _targets(self) -> list[Target]:
+    def targets(self) -> list[Target]:
+        """Return the jobs whose coordinators are listened to now."""
         return [
             Target(key=key, uid=job.uid, address=self._address(key) if self._certifier.is_provisioned(job.uid) else "")
             for key in self.cache.keys
-            if (job := self._asked(key)) is not None
+            if (job := self._running(key)) is not None
         ]
 
     def _address(self, key: str) -> str:
         return self._address_of(*split_key(key))
 
-    def _asked(self, key: str) -> JobView | None:
+    def _running(self, key: str) -> JobView | None:
         """Return a job that is looked after here, whose coordinator has a pod and something to report: of a run that is
         over nothing changes any more.
         """
@@ -451,6 +500,7 @@ class Operator:
             except errors.ClusterError as error:
                 logger.warning("could not find out which APIs are served: %s", error)
             try:
+                await self._compare_namespaces()
                 if await self._runtimes.compare(self._client, self._lister.namespaces):
                     self._enqueue_all()
                 for key in await self._lister.compare():

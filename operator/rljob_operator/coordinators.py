@@ -1,231 +1,201 @@
-"""Asks coordinators how their runs are: in turns, a bounded number at once, each answer kept with its time.
+"""Listens to coordinators: one stream for each run that is under way, on which its coordinator says how it is.
 
-A poll changes no child: it makes the job's key due if a number that status shows has changed, if the run needs to be
-looked at (finished, failed, stalled), or if the coordinator stopped answering.
+    targets --> one task each: connect, then read --> reports
+                    ^                        | ended, broken, nothing for QUIET_S: try again, a little later each time
+                    '------------------------'
+A coordinator sends when something changed, at most every `INTERVAL_S`, and at least every two of them: a quiet run is
+heard all the same, so a stream on which nothing comes for `QUIET_S` is dead, whatever its connection says. How fresh a
+report is does not depend on how many jobs there are. A stream changes no child.
 """
 
 import asyncio
-import dataclasses
+import contextlib
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
 
 import grpc
 import grpc.aio
 
-from rljob_api import types
+from rljob_api import lifecycle, types
 from rljob_api.wire import codec
 from rljob_api.wire.v1 import status_pb2, status_pb2_grpc
-from rljob_operator.clock import TokenBucket
-from rljob_operator.model import Report
 from rljob_operator.pki.manager import Credentials, renewal_due
+from rljob_operator.reports import Reports, Target
 
-TIMEOUT_S = 2.0
-MOST_AT_ONCE = 32
-# Of those that did not answer last time: they take the whole timeout, and others wait behind them.
-MOST_SILENT_AT_ONCE = 8
-MOST_CHANNELS = 256
+INTERVAL_S = 4.0
+# Three times the longest pause of a stream that is alive.
+QUIET_S = 3 * 2 * INTERVAL_S
+# From the first packet to the first report.
+FIRST_WITHIN_S = 5.0
+# Handshakes at the same time: after a start, or a new lead, all streams are opened.
+MOST_OPENING = 32
+# Of those that failed last time: they take their whole time, and others wait behind them.
+MOST_RETRYING = 32
 MOST_BYTES = 64 << 10
-_SHORTEST_S, _POLLS_PER_S = 5.0, 40.0
-# Status writes for the sake of numbers alone, over all jobs (docs/design/operator.md#s-7-5).
-WRITES_PER_S = 20.0
-# A coordinator counts as silent once it was asked so often in vain, over so long: however rarely it is its turn, one
-# answer that is lost says nothing.
-SILENT_S, SILENT_POLLS = 30.0, 3
+_FIRST_BACKOFF_S, _MOST_BACKOFF_S = 0.5, 5.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Target:
-    """A job whose coordinator has a pod: key in the queue, uid, and the address of its Service; empty where it cannot
-    be asked, for want of a certificate to show.
-    """
+class Stream(Protocol):
+    """What a coordinator says, one status after another."""
 
-    key: str
-    uid: str
-    address: str
+    @property
+    def expired(self) -> bool:
+        """Return whether it should be opened again, with a fresh certificate."""
 
+    async def read(self, *, within_s: float) -> types.RunStatus | None:
+        """Return the next status; None if it has ended, or with what we do not understand. Raises TimeoutError."""
 
-@dataclasses.dataclass(slots=True)
-class _Silence:
-    """Since when a coordinator does not answer, in unix seconds, and how often it was asked meanwhile."""
-
-    since: float
-    polls: int = 0
+    async def close(self) -> None:
+        """End it, and its connection."""
 
 
-Ask = Callable[[Target], Awaitable[types.RunStatus | None]]
+class Streams:
+    """One task per target. `open_stream` connects nothing before the first read.
 
-
-def poll_interval_s(num_jobs: int) -> float:
-    """Return the seconds between two polls of one job: at least 5, and at most 40 polls a second over all."""
-    return max(_SHORTEST_S, num_jobs / _POLLS_PER_S)
-
-
-def is_significant(before: types.RunStatus | None, now: types.RunStatus) -> bool:
-    """Return whether a report says something that decides, not just a number."""
-    return before is None or before.phase is not now.phase or _progress(before) != _progress(now)
-
-
-def _progress(run: types.RunStatus) -> tuple[object, ...]:
-    """Return whether the run has a step, and which of its trainer's attempts have one of their own."""
-    return run.step > 0, tuple((attempt.attempt, attempt.first_step_at > 0) for attempt in run.attempts)
-
-
-def reported_fields(run: types.RunStatus) -> tuple[object, ...]:
-    scores = tuple((result.suite, result.accuracy, result.step) for result in run.evaluations)
-    versions = (run.published_version, run.live_version, run.oldest_serving_version, run.version_lag_steps)
-    counts = tuple(sorted(run.trajectories.items()))
-    return (run.step, run.phase, versions, counts, run.reward_mean, run.checkpoint_step, run.config_generation, scores)
-
-
-class Channels:
-    """One channel per coordinator, for as many as may be open; the others get one for each question.
-
-    They are asked in turns, so closing the one that was used longest ago would close each just before its turn. An
-    address outlives its job where one of the same name follows, so a channel belongs to an address and a job.
-    `credentials_of` is asked with the uid of a job.
+    on_report: called with whether a report came, or a try failed. sleep, now: the clock.
     """
 
     def __init__(
         self,
-        credentials_of: Callable[[str], Credentials | None] = lambda _: None,
+        reports: Reports,
+        open_stream: Callable[[Target], Stream],
         *,
         now: Callable[[], float],
-        most: int = MOST_CHANNELS,
+        rng: random.Random,
+        on_report: Callable[[bool], object] = bool,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._credentials_of, self._now, self._most = credentials_of, now, most
-        self._open: dict[tuple[str, str], tuple[grpc.aio.Channel, Credentials | None]] = {}
+        self._reports, self._open_stream, self._now, self._rng = reports, open_stream, now, rng
+        self._on_report, self._sleep = on_report, sleep
+        self._tasks: dict[Target, asyncio.Task[None]] = {}
+        self._opening, self._retrying = asyncio.Semaphore(MOST_OPENING), asyncio.Semaphore(MOST_RETRYING)
+        self._num_open = 0
 
-    async def ask(self, target: Target) -> types.RunStatus | None:
-        """Return a coordinator's status; None if it does not answer in time, or not what we understand."""
-        channel = await self._channel(target)
-        try:
-            stub = status_pb2_grpc.RunStatusStub(channel)
-            reply = await stub.Status(status_pb2.StatusRequest(), timeout=TIMEOUT_S)
-            return codec.from_message(types.RunStatus, reply)
-        except (grpc.RpcError, ValueError):
-            return None
-        finally:
-            if self._open.get(_place(target), (None, None))[0] is not channel:
-                await channel.close()
+    @property
+    def num_open(self) -> int:
+        """Return how many streams deliver."""
+        return self._num_open
 
-    async def _channel(self, target: Target) -> grpc.aio.Channel:
-        channel, shown = self._open.get(_place(target), (None, None))
-        if channel is not None and (shown is None or not renewal_due(shown, self._now())):
-            return channel
-        shown = self._credentials_of(target.uid)
-        fresh = _opened(target.address, shown)
-        if channel is not None or len(self._open) < self._most:
-            self._open[_place(target)] = (fresh, shown)
-        if channel is not None:
-            await channel.close()
-        return fresh
-
-    async def keep_only(self, targets: Iterable[Target]) -> None:
-        """Close channels to coordinators that are not asked any more."""
-        for place in self._open.keys() - set(map(_place, targets)):
-            await self._open.pop(place)[0].close()
+    def keep(self, targets: Iterable[Target]) -> None:
+        """Listen to these and to no others. Raises what a task ended with: none ends by itself."""
+        for task in self._tasks.values():
+            if task.done():
+                task.result()
+        current = set(targets)
+        for target in self._tasks.keys() - current:
+            self._tasks.pop(target).cancel()
+        for target in current - self._tasks.keys():
+            self._tasks[target] = asyncio.create_task(self._follow(target), name=f"listen {target.key}")
+        self._reports.keep_only({target.uid for target in current})
 
     async def close(self) -> None:
-        for channel, _ in self._open.values():
-            await channel.close()
-        self._open.clear()
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _follow(self, target: Target) -> None:
+        failures = 0
+        while True:
+            failures = 0 if await self._listen(target, is_retry=failures > 0) else failures + 1
+            backoff_s = lifecycle.backoff_s(failures + 1, first_s=_FIRST_BACKOFF_S, max_s=_MOST_BACKOFF_S)
+            # Half of it is left to chance: what a lost node ended together does not come back together.
+            await self._sleep(backoff_s * (0.5 + self._rng.random() / 2))
+
+    async def _listen(self, target: Target, *, is_retry: bool) -> bool:
+        """Read one stream to its end; return whether anything was heard on it."""
+        if not target.address:
+            self._reports.failed(target)
+            return False
+        async with contextlib.AsyncExitStack() as cleanup:
+            async with self._retrying if is_retry else self._opening:
+                stream = self._open_stream(target)
+                cleanup.push_async_callback(stream.close)
+                run = await _next(stream, within_s=FIRST_WITHIN_S)
+            if run is not None:
+                self._num_open += 1
+                cleanup.callback(self._ended)
+                await self._read_on(target, stream, run)
+        if run is None:
+            self._fails(target)
+        return run is not None
+
+    def _ended(self) -> None:
+        self._num_open -= 1
+
+    async def _read_on(self, target: Target, stream: Stream, run: types.RunStatus) -> None:
+        """Keep what a stream delivers, until it ends or has expired."""
+        while True:
+            heard_at = self._now()
+            self._on_report(True)
+            self._reports.heard(target, run)
+            if stream.expired:
+                return
+            following = await _next(stream, within_s=QUIET_S)
+            if following is None:
+                # A stream that was quiet was so since its last report; one that broke was alive until now.
+                was_quiet = self._now() - heard_at >= QUIET_S
+                self._fails(target, since=heard_at if was_quiet else None)
+                return
+            run = following
+
+    def _fails(self, target: Target, *, since: float | None = None) -> None:
+        self._on_report(False)
+        self._reports.failed(target, since=since)
 
 
-def _place(target: Target) -> tuple[str, str]:
-    return target.address, target.uid
+async def _next(stream: Stream, *, within_s: float) -> types.RunStatus | None:
+    try:
+        return await stream.read(within_s=within_s)
+    except TimeoutError:
+        return None
 
 
-def _opened(address: str, shown: Credentials | None) -> grpc.aio.Channel:
+class StatusStream:
+    """One call of WatchStatus on a connection of its own."""
+
+    def __init__(self, channel: grpc.aio.Channel, expired: Callable[[], bool]) -> None:
+        self._channel, self._expired = channel, expired
+        request = status_pb2.StatusRequest(interval_s=INTERVAL_S)
+        self._call = status_pb2_grpc.RunStatusStub(channel).WatchStatus(request)
+
+    @property
+    def expired(self) -> bool:
+        """Return whether it should be opened again, with a fresh certificate."""
+        return self._expired()
+
+    async def read(self, *, within_s: float) -> types.RunStatus | None:
+        """Return the next status; None if it has ended, or with what we do not understand. Raises TimeoutError."""
+        try:
+            async with asyncio.timeout(within_s):
+                message = await self._call.read()
+            return None if message is grpc.aio.EOF else codec.from_message(types.RunStatus, message)
+        except (grpc.RpcError, ValueError):
+            return None
+
+    async def close(self) -> None:
+        """End it, and its connection."""
+        self._call.cancel()
+        await self._channel.close()
+
+
+def opened(
+    target: Target, *, credentials_of: Callable[[str], Credentials | None], now: Callable[[], float]
+) -> StatusStream:
+    """Return a stream from a target's coordinator. `credentials_of` is asked with the uid of the job."""
+    shown = credentials_of(target.uid)
     if shown is None:
-        return grpc.aio.insecure_channel(address, options=_OPTIONS)
+        return StatusStream(grpc.aio.insecure_channel(target.address, options=_OPTIONS), lambda: False)
     credentials = grpc.ssl_channel_credentials(shown.bundle, shown.key, shown.certificate)
-    return grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
+    channel = grpc.aio.secure_channel(target.address, credentials, options=_OPTIONS)
+    return StatusStream(channel, lambda: renewal_due(shown, now()))
 
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_BYTES),
-    ("grpc.initial_reconnect_backoff_ms", 500),
-    ("grpc.max_reconnect_backoff_ms", 5_000),
     ("grpc.enable_http_proxy", 0),
+    # An address outlives its job where one of the same name follows: no connection is taken over from another stream.
+    ("grpc.use_local_subchannel_pool", 1),
 )
-
-
-class Poller:
-    """Keeps the last report of each job. Times: `now` is unix seconds, `monotonic` never jumps."""
-
-    def __init__(
-        self,
-        *,
-        ask: Ask,
-        enqueue: Callable[[str], None],
-        now: Callable[[], float],
-        monotonic: Callable[[], float],
-        rng: random.Random,
-        on_poll: Callable[[bool], object] = bool,
-    ) -> None:
-        """on_poll: called with whether there was an answer."""
-        self._on_poll = on_poll
-        self._ask, self._enqueue, self._now, self._monotonic, self._rng = ask, enqueue, now, monotonic, rng
-        self._reports: dict[str, Report] = {}
-        self._due: dict[str, float] = {}
-        self._last_reported: dict[str, tuple[object, ...]] = {}
-        self._silences: dict[str, _Silence] = {}
-        self._silent = set[str]()
-        self._writes = TokenBucket(per_s=WRITES_PER_S, burst=WRITES_PER_S)
-        self._slots, self._silent_slots = asyncio.Semaphore(MOST_AT_ONCE), asyncio.Semaphore(MOST_SILENT_AT_ONCE)
-        self._asking = set[str]()
-
-    def report_of(self, uid: str) -> Report | None:
-        return self._reports.get(uid)
-
-    def silent_since(self, uid: str) -> float | None:
-        return self._silences[uid].since if uid in self._silent else None
-
-    async def poll(self, targets: Iterable[Target]) -> int:
-        """Ask those that are due, forget those that are no longer target; return how many were asked.
-
-        The next round may begin before this one ends: anyone who is being asked is not asked again.
-        """
-        by_uid = {target.uid: target for target in targets}
-        for table in (self._reports, self._due, self._last_reported, self._silences):
-            for uid in [uid for uid in table if uid not in by_uid]:
-                del table[uid]
-        self._silent &= set(by_uid)
-        now, every = self._monotonic(), poll_interval_s(len(by_uid))
-        free = (target for target in by_uid.values() if target.uid not in self._asking)
-        due = [target for target in free if self._due.get(target.uid, 0.0) <= now]
-        for target in due:
-            self._due[target.uid] = now + every * (0.9 + 0.2 * self._rng.random())
-        self._asking |= {target.uid for target in due}
-        await asyncio.gather(*(self._poll_one(target) for target in due))
-        return len(due)
-
-    async def _poll_one(self, target: Target) -> None:
-        try:
-            async with self._silent_slots if target.uid in self._silences else self._slots:
-                run = await self._ask(target) if target.address else None
-        finally:
-            self._asking.discard(target.uid)
-        if target.address:
-            self._on_poll(run is not None)
-        if run is None:
-            self._no_answer(target)
-            return
-        before = self._reports.get(target.uid)
-        self._reports[target.uid] = Report(run=run, read_at=self._now())
-        self._silences.pop(target.uid, None)
-        was_silent = target.uid in self._silent
-        self._silent.discard(target.uid)
-        news = reported_fields(run)
-        decides = was_silent or is_significant(before.run if before else None, run)
-        if decides or (news != self._last_reported.get(target.uid) and self._writes.try_take(self._monotonic())):
-            self._last_reported[target.uid] = news
-            self._enqueue(target.key)
-
-    def _no_answer(self, target: Target) -> None:
-        silence = self._silences.setdefault(target.uid, _Silence(since=self._now()))
-        silence.polls += 1
-        is_silent = silence.polls >= SILENT_POLLS and self._now() - silence.since >= SILENT_S
-        if is_silent and target.uid not in self._silent:
-            self._silent.add(target.uid)
-            self._enqueue(target.key)

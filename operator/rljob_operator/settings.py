@@ -171,9 +171,12 @@ class LogSettings(_Frozen):
 
 
 class Settings(_Frozen):
-    """Everything. No watch_namespaces: all of them. job_series: whether metrics have series of each job."""
+    """Everything. No watch_namespaces: all of them, or those whose labels match watch_namespace_selector, as `kubectl
+    get -l` takes it. job_series: whether metrics have series of each job.
+    """
 
     watch_namespaces: tuple[str, ...] = ()
+    watch_namespace_selector: str = ""
     concurrency: int = 8
     health_port: int = 8080
     metrics_port: int = 9090
@@ -183,6 +186,15 @@ class Settings(_Frozen):
     log: LogSettings = LogSettings()
     jobs: JobSettings = JobSettings()
     integrations: Integrations = Integrations()
+
+    @pydantic.model_validator(mode="after")
+    def _watches_one_way(self) -> "Settings":
+        if self.watch_namespaces and self.watch_namespace_selector:
+            raise ValueError(
+                f"watchNamespaces = {list(self.watch_namespaces)} and watchNamespaceSelector ="
+                f" {self.watch_namespace_selector!r}: name namespaces, or their labels, not both"
+            )
+        return self
 
 
 def read(path: pathlib.Path) -> Settings:

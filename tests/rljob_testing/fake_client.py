@@ -67,13 +67,15 @@ class FakeClient:
         if f"list {kind.kind} in {namespace}" in self.fail:
             raise ApiError(f"list {kind.plural}: refused", status=self.fail[f"list {kind.kind} in {namespace}"])
         for (each, _), found in sorted(self.objects.items()):
+            if kind is kinds.NAMESPACE and selector not in map("=".join, found["metadata"].get("labels", {}).items()):
+                continue
             if each == kind.kind and namespace in (None, found["metadata"]["namespace"]):
                 yield [copy.deepcopy(found)]
 
     async def list(
         self, kind: Kind, namespace: str | None, *, selector: str = "", metadata_only: bool = False
     ) -> list[Object]:
-        return [found async for page in self.pages(kind, namespace) for found in page]
+        return [found async for page in self.pages(kind, namespace, selector=selector) for found in page]
 
     async def apply(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> Object:
         self._record("apply", kind, body["metadata"]["name"])

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from rljob_api import enums, types
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus
-from rljob_operator.coordinators import SILENT_S
 from rljob_operator.model import (
     POD,
     RLJOB,
@@ -34,6 +33,7 @@ from rljob_operator.policies import refusals
 from rljob_operator.policies.scheduling import num_pods
 from rljob_operator.reconcile.cluster import OutOfDateError
 from rljob_operator.reconcile.shortages import Shortages
+from rljob_operator.reports import SILENT_S
 from rljob_testing.clock import FakeClock
 
 DRAIN_S = 3.0
@@ -75,7 +75,7 @@ class FakeCluster:
         self.children: dict[Ref, Child] = {}
         self.pods: dict[str, Pod] = {}
         self.report: Report | None = None
-        # Since when the coordinator does not answer; None: what the poller would say of a report that never came.
+        # Since when the coordinator does not answer; None: what would be said of a report that never came.
         self.silent_since: float | None = None
         self._asking_since: float | None = None
         # What controllers are reported when they make a pod of a role that the API server denies.
@@ -120,7 +120,7 @@ class FakeCluster:
         self.refusals = {refusal.ref: refusal for refusal in planned.refused}
 
     def _silence(self) -> float | None:
-        """Return since when the coordinator is silent, as the poller says it: asked in vain for half a minute."""
+        """Return since when the coordinator is silent, as the reports say it: tried in vain for half a minute."""
         if self.silent_since is not None:
             return self.silent_since
         if self.report is not None or not any(pod.role is enums.Role.COORDINATOR for pod in self.pods.values()):

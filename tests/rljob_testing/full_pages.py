@@ -72,7 +72,7 @@ class OperatorPage:
     def __init__(self) -> None:
         """Nothing is counted before the first look."""
         self._metrics, self._looks = operator_metrics.Metrics(), 0
-        for what in ("queue_depth", "queue_oldest_seconds", "refused_lists"):
+        for what in ("queue_depth", "queue_oldest_seconds", "refused_lists", "status_streams", "report_age_seconds"):
             self._metrics.gauge(f"rljob_operator_{what}", lambda: 1.0)
         for what, kind in itertools.product(("cache_objects", "watch_lag_seconds"), kinds.CACHED_KINDS):
             self._metrics.gauge(f"rljob_operator_{what}", lambda: 1.0, kind=kind)
@@ -114,8 +114,8 @@ class OperatorPage:
         made.applied("Deployment", 0.1)
         for verb in ("get", "list", "patch", "post", "delete"):
             made.answered(verb, "pods", 200)
-        made.polled(True)
-        made.polled(False)
+        made.reported(True)
+        made.reported(False)
         before = _read({"startTime": _BEGAN})
         for replicas, complete in ((3, "True"), (1, "False")):
             changes = [{"time": _BEGAN, "from": 2, "to": replicas}]

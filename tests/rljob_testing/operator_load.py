@@ -4,15 +4,18 @@ No coordinator runs in the pods. One stand-in answers for all jobs whose connect
 encrypted jobs do not answer, as in a start that waits for images.
 """
 
+import asyncio
 import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
+import itertools
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import grpc
+import grpc.aio
 
 from rljob_api import enums, types
 from rljob_api.wire import codec
@@ -55,10 +58,11 @@ class Shape:
 
 
 class StandIn(status_pb2_grpc.RunStatusServicer):
-    """Every coordinator of a namespace: says what `run` holds."""
+    """Every coordinator of a namespace: says what `run` holds, on each stream as a coordinator does."""
 
     def __init__(self) -> None:
-        """Say that the first step is done and the run continues."""
+        """Say that the first step is done and the run continues. Belongs to the running event loop."""
+        self.loop, self._changed = asyncio.get_running_loop(), asyncio.Event()
         self.says(enums.Phase.RUNNING, step=1)
 
     def says(self, phase: enums.Phase, *, step: int) -> None:
@@ -68,22 +72,63 @@ class StandIn(status_pb2_grpc.RunStatusServicer):
             job="job", phase=phase, step=step, max_steps=4, last_progress_at=now, progress=step, checkpoint_step=step,
             checkpoint_at=now,
         )  # fmt: skip
+        self.loop.call_soon_threadsafe(self._wake)
 
-    def Status(self, request: object, context: grpc.ServicerContext) -> Any:
-        return codec.to_message(self.run)
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def WatchStatus(self, request: Any, context: object) -> AsyncIterator[Any]:
+        while True:
+            changed, message = self._changed, codec.to_message(self.run)
+            yield message
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), 2 * request.interval_s)
 
 
 @contextlib.contextmanager
 def standing_in() -> Iterator[tuple[StandIn, str]]:
     """Yield a stand-in and its address on loopback."""
-    server, stand_in = grpc.server(concurrent.futures.ThreadPoolExecutor(8)), StandIn()
-    status_pb2_grpc.add_RunStatusServicer_to_server(stand_in, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
+    ready: concurrent.futures.Future[tuple[StandIn, int]] = concurrent.futures.Future()
+    ended = asyncio.Event()
+
+    async def serve() -> None:
+        server, stand_in = grpc.aio.server(), StandIn()
+        status_pb2_grpc.add_RunStatusServicer_to_server(stand_in, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        ready.set_result((stand_in, port))
+        await ended.wait()
+        await server.stop(None)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),), name="stand-in coordinators")
+    thread.start()
+    stand_in, port = ready.result(timeout=60.0)
     try:
         yield stand_in, f"127.0.0.1:{port}"
     finally:
-        server.stop(None).wait()
+        stand_in.loop.call_soon_threadsafe(ended.set)
+        thread.join()
+
+
+@contextlib.contextmanager
+def stepping(stand_in: StandIn, *, every_s: float = 5.0) -> Iterator[None]:
+    """Let all runs of a stand-in make a step now and then, for as long as the context lasts."""
+    ended = threading.Event()
+
+    def step_on() -> None:
+        for step in itertools.count(1):
+            stand_in.says(enums.Phase.RUNNING, step=step)
+            if ended.wait(every_s):
+                return
+
+    thread = threading.Thread(target=step_on, name="steps")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,18 +28,30 @@ _TICK_S = 0.05
 
 
 class SaidStatus(status_pb2_grpc.RunStatusServicer):
-    """A coordinator's Status: whatever `run` holds; None refuses."""
+    """A coordinator's stream: whatever `run` holds, as soon as it changes; None refuses.
+
+    num_opened: streams so far; num_open: those that are read now; num_said: statuses sent.
+    """
 
     def __init__(self) -> None:
         self.run: types.RunStatus | None = None
-        self.num_asked = 0
+        self.num_opened, self.num_open, self.num_said = 0, 0, 0
 
-    async def Status(self, request: status_pb2.StatusRequest, context: grpc.aio.ServicerContext) -> Any:
-        self.num_asked += 1
-        if self.run is None:
+    async def WatchStatus(
+        self, request: status_pb2.StatusRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[Any]:
+        self.num_opened += 1
+        self.num_open += 1
+        try:
+            while (run := self.run) is not None:
+                self.num_said += 1
+                yield codec.to_message(run)
+                end = time.monotonic() + 2 * request.interval_s
+                while self.run is run and time.monotonic() < end:
+                    await asyncio.sleep(_TICK_S)
             await context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
-        assert self.run is not None
-        return codec.to_message(self.run)
+        finally:
+            self.num_open -= 1
 
     def says(self, phase: enums.Phase, *, step: int, **more: Any) -> None:
         """Let it answer so from now on."""
@@ -95,7 +107,12 @@ async def running_operator(
         loops.append(asyncio.get_running_loop())
         made.append(operator)
         try:
-            await watch.serve(operator, connection=connection, namespaces=chosen.watch_namespaces)
+            await watch.serve(
+                operator,
+                connection=connection,
+                namespaces=chosen.watch_namespaces,
+                namespace_selector=chosen.watch_namespace_selector,
+            )
         finally:
             await operator.stop()
             await connections_gone()

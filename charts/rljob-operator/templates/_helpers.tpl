@@ -117,6 +117,7 @@ true
   "operatorNamespace" .Release.Namespace -}}
 {{- $settings := dict
   "watchNamespaces" .Values.watch.namespaces
+  "watchNamespaceSelector" .Values.watch.namespaceSelector
   "concurrency" .Values.concurrency
   "healthPort" 8080
   "metricsPort" 9090

@@ -6,13 +6,14 @@ shows it again, and so does a read that was made since. Memory only: a start reb
 """
 
 import collections
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rljob_api import enums
 from rljob_operator.kube import kinds, projection
 from rljob_operator.kube.kinds import POD, RLJOB, Kind
 from rljob_operator.kube.projection import ChildView, JobView, PodView
+from rljob_operator.kube.scope import everywhere
 from rljob_operator.model import Child, Pod, Ref
 
 Raw = Mapping[str, Any]
@@ -41,9 +42,10 @@ def job_key(kind: Kind, raw: Raw) -> str | None:
 
 
 class Cache:
-    """Jobs, children and pods by key."""
+    """Jobs, children and pods by key. includes: whether objects of a namespace are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, includes: Callable[[str], bool] = everywhere) -> None:
+        self.includes = includes
         self._jobs: dict[str, JobView] = {}
         self._children: dict[str, dict[Ref, ChildView]] = {}
         self._pods: dict[str, dict[str, PodView]] = {}
@@ -72,7 +74,9 @@ class Cache:
         """
         key, metadata, version = job_key(kind, raw), raw["metadata"], projection.version_of(raw)
         gone = self._gone.get(metadata["uid"])
-        if key is None or (gone is not None and (version < gone or (version == gone and not live))):
+        if key is None or not self.includes(metadata["namespace"]):
+            return None
+        if gone is not None and (version < gone or (version == gone and not live)):
             return None
         entry = self._known_as(kind, key, metadata["name"])
         # Before anything is made of it: after a start each object is reported twice.
@@ -161,6 +165,15 @@ class Cache:
             for ref, child in list(self._children.get(key, {}).items()):
                 if ref.kind == kind.name:
                     yield key, ref.name, child.uid, child.version
+
+    def drop(self, namespace: str) -> dict[str, str]:
+        """Let go of all objects of a namespace, which are not gone; return the uids of its jobs by key."""
+        jobs = {key: job.uid for key, job in self._jobs.items() if split_key(key)[0] == namespace}
+        parts: tuple[dict[str, Any], ...] = (self._jobs, self._children, self._pods)
+        for part in parts:
+            for key in [key for key in part if split_key(key)[0] == namespace]:
+                del part[key]
+        return jobs
 
     def drop_empty(self) -> None:
         """Let go of the places of jobs that are gone with everything they had."""

@@ -51,6 +51,7 @@ CLUSTER_RUNTIME = Kind("ClusterRLJobRuntime", enums.API_GROUP, enums.API_VERSION
 POD = Kind("Pod", "", "v1", "pods")
 CLAIM = Kind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims")
 EVENT = Kind("Event", "events.k8s.io", "v1", "events")
+NAMESPACE = Kind("Namespace", "", "v1", "namespaces")
 LEASE = Kind("Lease", "coordination.k8s.io", "v1", "leases")
 WORKLOADS = (
     Kind("StatefulSet", "apps", "v1", "statefulsets"),

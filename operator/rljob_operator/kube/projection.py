@@ -10,7 +10,7 @@ import fractions
 import json
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rljob_api import enums
@@ -45,6 +45,34 @@ class JobView:
         return zlib.decompress(self.body)
 
 
+class Document(Mapping[str, Any]):
+    """An object that is read from its bytes when something of it is looked at: a pass looks at few of a job's."""
+
+    __slots__ = ("_body", "_content")
+
+    def __init__(self, body: bytes) -> None:
+        self._body, self._content = body, dict[str, Any]()
+
+    @property
+    def _read(self) -> dict[str, Any]:
+        # No object is empty.
+        if not self._content:
+            self._content = json.loads(zlib.decompress(self._body))
+        return self._content
+
+    def __getitem__(self, key: str) -> Any:
+        """Return one of its fields."""
+        return self._read[key]
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the names of its fields."""
+        return iter(self._read)
+
+    def __len__(self) -> int:
+        """Return how many fields it has."""
+        return len(self._read)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ChildView:
     """A child, without its manifest's weight. owner: uid of its controller."""
@@ -65,7 +93,7 @@ class ChildView:
         return Child(
             ref=self.ref,
             uid=self.uid,
-            manifest=json.loads(zlib.decompress(self.body)),
+            manifest=Document(self.body),
             role=self.role,
             attempt=self.attempt,
             ended=self.ended,

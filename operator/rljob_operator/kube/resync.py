@@ -18,6 +18,7 @@ from rljob_operator.kube import kinds, projection
 from rljob_operator.kube.cache import Cache, Entry, job_key, split_key
 from rljob_operator.kube.client import ApiError, Client, Object
 from rljob_operator.kube.kinds import Kind
+from rljob_operator.kube.scope import Scope
 from rljob_operator.model import TRAINER_JOB
 from rljob_operator.resources import inputs
 
@@ -66,12 +67,15 @@ class Lister:
     cache: Cache
     namespaces: Namespaces
     children: Sequence[Kind] = kinds.CHILDREN
+    scope: Scope = dataclasses.field(default_factory=Scope)
     lag: WatchLag = dataclasses.field(default_factory=WatchLag)
     # Why a kind could not be listed in a namespace when it was tried last.
     refused: dict[tuple[Kind, str | None], str] = dataclasses.field(default_factory=dict)
 
     def closed(self, namespace: str) -> str:
         """Return why nothing can be said of the jobs of a namespace; empty if it can."""
+        if namespace in self.scope.opening:
+            return f"namespace {namespace} is not listed yet"
         of = (
             reason
             for (kind, where), reason in self.refused.items()
@@ -89,10 +93,33 @@ class Lister:
 
         What is refused is noted. Raises ApiError where the server fails.
         """
+        await self._fill_all(self.namespaces)
+        self.scope.opening.clear()
+
+    async def open(self, namespace: str) -> None:
+        """List a namespace that has come into the scope. Raises ApiError where the server fails."""
+        mark = self.scope.opening.get(namespace)
+        await self._fill_all((namespace,))
+        refused = [self.refused.pop(place) for place in list(self.refused) if place[1] == namespace]
+        if refused:
+            raise ApiError(refused[0])
+        # It may have gone and come back meanwhile; then what was listed in between was not kept.
+        if self.scope.opening.get(namespace) is mark:
+            self.scope.opening.pop(namespace, None)
+
+    def close(self, namespace: str) -> dict[str, str]:
+        """Forget all objects of a namespace that has left the scope; return the uids of its jobs by key."""
+        for kind in (kinds.RLJOB, kinds.POD, *self.children):
+            for key, _, uid, _ in self.cache.entries(kind):
+                if split_key(key)[0] == namespace:
+                    self.lag.clear(uid)
+        return self.cache.drop(namespace)
+
+    async def _fill_all(self, namespaces: Namespaces) -> None:
         every = (kinds.RLJOB, kinds.POD, *self.children)
         try:
             async with asyncio.TaskGroup() as group:
-                for kind, namespace in itertools.product(every, self.namespaces):
+                for kind, namespace in itertools.product(every, namespaces):
                     group.create_task(self._fill(kind, namespace))
         except* ApiError as errors:
             # The first that failed; the others were cancelled with it.
@@ -160,7 +187,7 @@ class Lister:
 
     async def _look_at(self, kind: Kind, raw: Object, before: Mapping[tuple[str, str], tuple[str, int]]) -> set[str]:
         metadata, key = raw["metadata"], job_key(kind, raw)
-        if key is None:
+        if key is None or not self.cache.includes(metadata["namespace"]):
             return set()
         uid, version = before.get((key, metadata["name"]), ("", None))
         if (uid, version) == (metadata["uid"], projection.version_of(raw)):

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pydantic
@@ -15,6 +15,7 @@ from rljob_operator import clock
 from rljob_operator.kube import kinds, projection
 from rljob_operator.kube.client import ApiError, Client, Object
 from rljob_operator.kube.kinds import Kind
+from rljob_operator.kube.scope import everywhere
 from rljob_operator.policies.runtimes import Found
 
 logger = logging.getLogger(__name__)
@@ -33,14 +34,17 @@ class _Entry:
 
 
 class Runtimes:
-    """Runtimes by kind, namespace and name: memory only, a start lists them again."""
+    """Runtimes by kind, namespace and name: memory only, a start lists them again. includes: of which namespaces."""
 
-    def __init__(self) -> None:
+    def __init__(self, includes: Callable[[str], bool] = everywhere) -> None:
+        self._includes = includes
         self._entries: dict[Key, _Entry] = {}
 
     def put(self, raw: Mapping[str, Any]) -> bool:
         """Keep a runtime; return whether jobs may read something else in it than before."""
         key, version = _key(raw), projection.version_of(raw)
+        if key[1] and not self._includes(key[1]):
+            return False
         entry = self._entries.get(key)
         metadata = raw["metadata"]
         is_same = entry is not None and entry.uid == metadata["uid"]
@@ -59,6 +63,11 @@ class Runtimes:
             return False
         del self._entries[_key(raw)]
         return True
+
+    def drop(self, namespace: str) -> None:
+        """Let go of the runtimes of a namespace."""
+        for key in [key for key in self._entries if key[1] == namespace]:
+            del self._entries[key]
 
     def find(self, kind: str, namespace: str, name: str) -> Found | None:
         """Return a runtime as it is now; None if there is none."""

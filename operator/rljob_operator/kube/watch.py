@@ -56,9 +56,15 @@ class Work(Protocol):
 
 
 def registry(
-    work: Work, *, login: Callable[..., kopf.ConnectionInfo | None], namespaced: bool = False
+    work: Work,
+    *,
+    login: Callable[..., kopf.ConnectionInfo | None],
+    namespaced: bool = False,
+    namespace_selector: str = "",
 ) -> kopf.OperatorRegistry:
     """Return the handlers: log in, start before the first watch, one per watched kind, finish at the end."""
+    of_namespaces = (kinds.NAMESPACE,) if namespace_selector else ()
+    of_runtimes = (kind for kind in kinds.RUNTIMES if kind is kinds.RUNTIME or not namespaced)
     handlers = kopf.OperatorRegistry()
 
     async def started(settings: kopf.OperatorSettings, **_: Any) -> None:
@@ -75,7 +81,7 @@ def registry(
     kopf.on.login(registry=handlers, id="login")(login)
     kopf.on.startup(registry=handlers, id="start")(started)
     kopf.on.cleanup(registry=handlers, id="finish")(ended)
-    for kind in (*kinds.WATCHED, *(kind for kind in kinds.RUNTIMES if kind is kinds.RUNTIME or not namespaced)):
+    for kind in (*of_namespaces, *kinds.WATCHED, *of_runtimes):
         _watch(kind, work, handlers)
     return handlers
 
@@ -84,11 +90,18 @@ def _watch(kind: Kind, work: Work, handlers: kopf.OperatorRegistry) -> None:
     kopf.on.event(kind.group, kind.version, kind.plural, registry=handlers, id="seen")(event_handler(kind, work))
 
 
-async def serve(work: Work, *, connection: ApiConnection, namespaces: Sequence[str]) -> None:
-    """Run Kopf until a signal comes or the work has stopped; no namespaces: the whole cluster."""
+async def serve(
+    work: Work, *, connection: ApiConnection, namespaces: Sequence[str], namespace_selector: str = ""
+) -> None:
+    """Run Kopf until a signal comes or the work has stopped; no namespaces: the whole cluster.
+
+    namespace_selector: labels of namespaces, where these are followed too; empty if not.
+    """
     await kopf.operator(
-        registry=registry(work, login=login(connection), namespaced=bool(namespaces)),
-        settings=settings(namespaced=bool(namespaces)),
+        registry=registry(
+            work, login=login(connection), namespaced=bool(namespaces), namespace_selector=namespace_selector
+        ),
+        settings=settings(namespaced=bool(namespaces), namespace_selector=namespace_selector),
         clusterwide=not namespaces,
         namespaces=namespaces,
         stop_flag=work.stopped,
@@ -123,7 +136,7 @@ def event_handler(kind: Kind, work: Work) -> Callable[..., Awaitable[None]]:
     return handler
 
 
-def settings(*, namespaced: bool) -> kopf.OperatorSettings:
+def settings(*, namespaced: bool, namespace_selector: str = "") -> kopf.OperatorSettings:
     """Return Kopf's settings, every one that matters said explicitly (docs/design/operator.md#s-2).
 
     Whether watches begin with a streamed list is known only once the API server was asked.
@@ -141,6 +154,9 @@ def settings(*, namespaced: bool) -> kopf.OperatorSettings:
         selector = kinds.selector_of(kind)
         if selector:
             kopf_settings.watching.label_selectors[kind.group, kind.version, kind.plural] = selector
+    if namespace_selector:
+        place = kinds.NAMESPACE.group, kinds.NAMESPACE.version, kinds.NAMESPACE.plural
+        kopf_settings.watching.label_selectors[place] = namespace_selector
     kopf_settings.scanning.disabled = namespaced
     kopf_settings.persistence.finalizer = f"{PREFIX}/finalizer"
     kopf_settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)

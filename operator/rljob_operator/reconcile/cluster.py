@@ -63,7 +63,7 @@ async def _ignore(observed: Observed, status: JobStatus) -> None:
     pass
 
 
-# Returns a job, as the API server has it, with its runtime's values in its spec.
+# Returns a job, as the API server has it, with its runtime's values in its spec; unchanged where there is no runtime.
 UseRuntime = Callable[[dict[str, Any], Mapping[Ref, Child]], tuple[dict[str, Any], RuntimeUse]]
 
 
@@ -125,9 +125,9 @@ class LiveCluster:
         if view is None:
             return None
         children, pods = self._cache.children(key, view.uid), self._cache.pods(key, view.uid)
-        document, runtime = self._with_runtime(view, children)
+        document, runtime, body = self._with_runtime(view, children)
         try:
-            job = _job(json.dumps(document))
+            job = _job(body)
         except pydantic.ValidationError as error:
             await self._say_unreadable(document, runtime, error)
             return None
@@ -177,13 +177,16 @@ class LiveCluster:
         view = self._cache.job(key)
         if view is None:
             return None
-        document, _ = self._with_runtime(view, self._cache.children(key, view.uid))
-        return _job(json.dumps(document))
+        _, _, body = self._with_runtime(view, self._cache.children(key, view.uid))
+        return _job(body)
 
     def _with_runtime(
         self, view: projection.JobView, children: Mapping[Ref, Child]
-    ) -> tuple[dict[str, Any], RuntimeUse]:
-        return self._use_runtime(json.loads(view.load()), children)
+    ) -> tuple[dict[str, Any], RuntimeUse, str | bytes]:
+        """Return a job, what is known of its runtime, and the job as JSON: as it came, where no runtime adds to it."""
+        body = view.load()
+        document, runtime = self._use_runtime(json.loads(body), children)
+        return document, runtime, body if runtime.runtime is None else json.dumps(document)
 
     async def _say_unreadable(self, raw: dict[str, Any], runtime: RuntimeUse, error: pydantic.ValidationError) -> None:
         problems = runtimes.attributed(messages.explain_errors(error, document=raw, model=RLJob), runtime.origins)
@@ -394,7 +397,7 @@ def _with(manifest: Mapping[str, Any], **preconditions: str) -> Mapping[str, Any
     return {**manifest, "metadata": {**manifest["metadata"], **named}} if named else manifest
 
 
-def _job(body: str) -> RLJob:
+def _job(body: str | bytes) -> RLJob:
     """Return a job with our conditions in our order: others' are theirs. Raises ValidationError."""
     job = RLJob.model_validate_json(body)
     if job.status is None:

@@ -112,7 +112,16 @@ METRICS: tuple[Metric, ...] = (
         "resource",
         "code",
     ),
-    _c("rljob_operator_status_polls_total", "Status requests to coordinators, by result.", "result"),
+    _c(
+        "rljob_operator_status_reports_total",
+        "Reports of coordinators; no_answer: streams that ended, and tries to open one that failed.",
+        "result",
+    ),
+    _g("rljob_operator_status_streams", "Coordinators that are listened to and say how their runs are."),
+    _g(
+        "rljob_operator_report_age_seconds",
+        "Age that 99 of 100 last reports of running jobs do not exceed; silent coordinators are left out.",
+    ),
     _g("rljob_operator_leader", "1 in the process that may write in a shard of the namespaces, 0 in others.", "shard"),
     _g("rljob_operator_queue_depth", "Keys that wait."),
     _g("rljob_operator_queue_oldest_seconds", "Seconds that the longest overdue key waits."),

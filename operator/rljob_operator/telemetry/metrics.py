@@ -247,7 +247,7 @@ class Metrics:
         self._errors = _counter("rljob_operator_reconcile_errors_total", self.registry)
         self._to_child = _histogram("rljob_operator_spec_to_child_seconds", self.registry)
         self._requests = _counter("rljob_operator_api_requests_total", self.registry)
-        self._polls = _counter("rljob_operator_status_polls_total", self.registry)
+        self._reports = _counter("rljob_operator_status_reports_total", self.registry)
         self._restarts = _counter("rljob_restarts_total", of_jobs)
         self._startup = _histogram("rljob_startup_seconds", self.registry)
         self._run = _histogram("rljob_run_seconds", self.registry)
@@ -291,8 +291,8 @@ class Metrics:
         of = metric_names.EVERY_KIND if verb in ("list", "watch") else _resource_group(resource)
         self._requests.labels(verb, of, "2xx" if 200 <= status < 300 else str(status)).inc()
 
-    def polled(self, answered: bool) -> None:
-        self._polls.labels("ok" if answered else "no_answer").inc()
+    def reported(self, answered: bool) -> None:
+        self._reports.labels("ok" if answered else "no_answer").inc()
 
     def saw(self, key: str, observed: Observed, *, certificate_ends: Mapping[enums.Role, float]) -> None:
         """Keep the row of a job. `certificate_ends`: unix seconds by role, none for a job in plain text."""

@@ -138,6 +138,19 @@ def test_a_default_queue_without_kueue_is_refused(helm: Helm) -> None:
         helm.template({"jobs": {"defaultQueue": "research"}, "integrations": {"kueue": False}})
 
 
+def test_a_selector_of_namespaces_renders_the_right_to_follow_them_and_the_operators_setting(helm: Helm) -> None:
+    made = helm.template({"watch": {"namespaceSelector": "team=research"}})
+    expected = _table("always", "tls", "namespaceSelector")
+    assert _rights(only(made, "ClusterRole", "rljob-operator")["rules"]) == expected
+    assert ("", "namespaces", "watch") in expected
+    assert _settings(made).watch_namespace_selector == "team=research"
+
+
+def test_namespaces_and_their_labels_are_not_both_taken(helm: Helm) -> None:
+    with pytest.raises(HelmError, match="name namespaces, or their labels, not both"):
+        helm.template({"watch": {"namespaces": ["a"], "namespaceSelector": "team=research"}})
+
+
 def test_without_the_operators_certificates_no_secret_may_be_touched(helm: Helm) -> None:
     made = helm.template({"jobs": {"tlsModes": ["Disabled"]}})
     rights = _rights(only(made, "ClusterRole", "rljob-operator")["rules"])

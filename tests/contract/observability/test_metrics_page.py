@@ -50,6 +50,8 @@ def test_the_operators_registry_has_what_is_declared_but_for_gauges_that_others_
             "queue_depth",
             "queue_oldest_seconds",
             "refused_lists",
+            "status_streams",
+            "report_age_seconds",
             "cache_objects",
             "watch_lag_seconds",
         )
@@ -120,7 +122,7 @@ def test_promtool_finds_no_fault_in_what_the_operator_shows(promtool: Promtool) 
     made = operator_metrics.Metrics()
     made.answered("get", "pods", 200)
     made.reconciled("ok", 0.1)
-    made.polled(True)
+    made.reported(True)
     promtool.check_metrics(made.exposition())
 
 

@@ -29,7 +29,7 @@ from rljob_workers.coordinator.weights import registry
 Message: TypeAlias = Any
 Context: TypeAlias = Any
 _MOST_WAIT_S = 60.0
-_LEAST_WATCH_S = 0.2
+_LEAST_WATCH_S, _MOST_WATCH_S = 0.2, 60.0
 # Reading a larger group takes milliseconds, in which no other call would be answered.
 _LARGE_BYTES = 1 << 20
 
@@ -169,15 +169,13 @@ class StatusService(status_pb2_grpc.RunStatusServicer):
         return codec.to_message(await self._housekeeper.current())
 
     async def WatchStatus(self, request: Message, context: Context) -> AsyncIterator[Message]:
-        """The status on every change, at most every `interval_s`."""
-        last: types.RunStatus | None = None
-        interval_s = max(_LEAST_WATCH_S, request.interval_s)
+        """The status when something changed, at most every `interval_s`, and at least every two: a reader who hears
+        nothing for longer knows that the stream is dead, and not that the run is quiet.
+        """
+        interval_s = min(max(_LEAST_WATCH_S, request.interval_s), _MOST_WATCH_S)
         while True:
             mark = self._context.changes.mark
-            now = await self._housekeeper.current()
-            if now != last:
-                last = now
-                yield codec.to_message(now)
+            yield codec.to_message(await self._housekeeper.current())
             await self._context.clock.sleep(interval_s)
             await self._context.changes.wait(mark, interval_s)
 

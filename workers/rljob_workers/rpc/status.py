@@ -1,6 +1,4 @@
-"""Asking a coordinator how its run is: the CLI's, the runner's and the operator's side of `RunStatus`. Blocking."""
-
-from collections.abc import Iterator
+"""Asking a coordinator how its run is: the CLI's and the runner's side of `RunStatus`. Blocking."""
 
 import grpc
 
@@ -23,14 +21,6 @@ class StatusClient:
         try:
             reply = self._stub.Status(status_pb2.StatusRequest(), timeout=self._timeout_s)
             return codec.from_message(types.RunStatus, reply)
-        except grpc.RpcError as error:
-            raise channel.translate(error, f"coordinator {self._address}") from error
-
-    def watch(self, interval_s: float) -> Iterator[types.RunStatus]:
-        """Yield the status on every change, at most every `interval_s`."""
-        try:
-            for message in self._stub.WatchStatus(status_pb2.StatusRequest(interval_s=interval_s)):
-                yield codec.from_message(types.RunStatus, message)
         except grpc.RpcError as error:
             raise channel.translate(error, f"coordinator {self._address}") from error
 

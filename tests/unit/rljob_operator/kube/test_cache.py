@@ -1,5 +1,7 @@
 import asyncio
+import dataclasses
 import time
+import zlib
 from typing import Any, cast
 
 import pytest
@@ -7,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api import enums
-from rljob_operator.kube import kinds
+from rljob_operator.kube import kinds, projection
 from rljob_operator.kube.cache import Cache
 from rljob_operator.kube.client import ApiError, Client
 from rljob_operator.kube.resync import Lister
@@ -43,6 +45,30 @@ def workload(name: str, *, version: int = 1, uid: str = "w", owner: str = UID) -
     }
     spec = {"replicas": 3}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec, "status": {"x": 1}}
+
+
+def test_child_is_read_from_its_bytes_when_something_of_it_is_looked_at_and_not_before() -> None:
+    view = projection.project_child(workload("run-rollout"))
+    child = view.child()
+    assert child.manifest["spec"] == {"replicas": 3}
+    assert set(child.manifest) == {"apiVersion", "kind", "metadata", "spec"}
+    assert child.wanted_replicas == 3
+    broken = dataclasses.replace(view, body=b"no bytes of a child").child()
+    assert (broken.ref, broken.uid, broken.version) == (child.ref, "w", 1)
+    with pytest.raises(zlib.error):
+        broken.manifest["spec"]
+
+
+def test_objects_outside_the_scope_are_not_kept_and_a_namespace_is_let_go_of_without_being_gone() -> None:
+    cache = Cache(lambda namespace: namespace == "team")
+    outside = pod()
+    outside["metadata"]["namespace"] = "others"
+    assert cache.put(kinds.POD, outside) is None
+    assert cache.put(kinds.POD, pod()) == KEY
+    cache.put(kinds.WORKLOADS[1], workload("run-rollout"))
+    assert cache.drop("team") == {}
+    assert len(cache) == 0
+    assert cache.put(kinds.POD, pod()) == KEY, "the same version, since nothing of it was deleted"
 
 
 def test_pod_is_kept_as_the_few_fields_that_decisions_read() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import pathlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import pytest
@@ -15,7 +15,7 @@ from rljob_api import enums, errors, process_config
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus
 from rljob_api.wire.v1 import status_pb2_grpc
-from rljob_operator.coordinators import Channels, Target
+from rljob_operator.coordinators import FIRST_WITHIN_S, opened
 from rljob_operator.kube import kinds
 from rljob_operator.kube.cache import Cache
 from rljob_operator.kube.client import ApiError, Client
@@ -23,8 +23,9 @@ from rljob_operator.kube.kinds import Kind
 from rljob_operator.kube.resync import Lister
 from rljob_operator.model import Apply
 from rljob_operator.pki import certificates, manager
-from rljob_operator.pki.manager import CertificateManager
+from rljob_operator.pki.manager import CertificateManager, Credentials
 from rljob_operator.reconcile.cluster import LiveCluster
+from rljob_operator.reports import Target
 from rljob_testing.certificates import Authority
 from rljob_testing.clock import FakeClock
 from rljob_testing.cluster import manifests
@@ -248,14 +249,17 @@ async def test_a_coordinator_answers_the_operator_of_its_own_job_alone(tmp_path:
     port = channel.bind(server, "localhost:0", tls)
     await server.start()
     target = Target(key="team/run", uid=metadata.uid, address=f"localhost:{port}")
-    asked = Channels(scene.certifier.credentials, now=time.time)
-    foreign = Channels(lambda _: other.certifier.credentials(other.job.metadata.uid), now=time.time)
-    plain = Channels(now=time.time)
+
+    async def hears(credentials_of: Callable[[str], Credentials | None]) -> bool:
+        stream = opened(target, credentials_of=credentials_of, now=time.time)
+        try:
+            return await stream.read(within_s=FIRST_WITHIN_S) is not None
+        finally:
+            await stream.close()
+
     try:
-        assert await asked.ask(target) is not None
-        assert await foreign.ask(target) is None
-        assert await plain.ask(target) is None
+        assert await hears(scene.certifier.credentials)
+        assert not await hears(lambda _: other.certifier.credentials(other.job.metadata.uid))
+        assert not await hears(lambda _: None)
     finally:
-        for opened in (asked, foreign, plain):
-            await opened.close()
         await server.stop(0)

@@ -150,7 +150,7 @@ def test_series_of_a_run_with_failures_stay_within_the_budget_for_one_job() -> N
     metrics.gauge("rljob_operator_leader", lambda: 1.0, shard="0")
     for verb in ("get", "put", "post"):
         metrics.answered(verb, "leases", 200)
-    for name in ("queue_depth", "queue_oldest_seconds", "refused_lists"):
+    for name in ("queue_depth", "queue_oldest_seconds", "refused_lists", "status_streams", "report_age_seconds"):
         metrics.gauge(f"rljob_operator_{name}", lambda: 0.0)
     for name, kind in itertools.product(("cache_objects", "watch_lag_seconds"), kinds.CACHED_KINDS):
         metrics.gauge(f"rljob_operator_{name}", lambda: 0.0, kind=kind)
@@ -166,7 +166,7 @@ def test_series_of_a_run_with_failures_stay_within_the_budget_for_one_job() -> N
     for result in ("ok", "requeue"):
         metrics.reconciled(result, 0.01)
     for answered in (True, False):
-        metrics.polled(answered)
+        metrics.reported(answered)
     found = series(metrics)
     own_process = metrics.exposition().decode().count("\nprocess_")
     measured = {"rljob_recovery_seconds_sum", "rljob_run_seconds_sum", "rljob_startup_seconds_sum"}
@@ -201,18 +201,18 @@ def test_requests_are_told_apart_by_what_they_write_and_by_code_where_they_fail(
     assert value(found, requests, "post", "others", "2xx") == 1
 
 
-def test_requests_passes_and_polls_are_counted() -> None:
+def test_requests_passes_and_reports_are_counted() -> None:
     metrics = Metrics()
     metrics.answered("patch", "pods", 403)
     metrics.reconciled("ok", 0.01)
     metrics.failed(ValueError("x"))
-    metrics.polled(False)
+    metrics.reported(False)
     metrics.applied("Deployment", 0.2)
     found = series(metrics)
     assert value(found, "rljob_operator_api_requests_total", "patch", "pods", "403") == 1
     assert value(found, "rljob_operator_reconcile_seconds_count", "ok") == 1
     assert value(found, "rljob_operator_reconcile_errors_total", "ValueError") == 1
-    assert value(found, "rljob_operator_status_polls_total", "no_answer") == 1
+    assert value(found, "rljob_operator_status_reports_total", "no_answer") == 1
     assert value(found, "rljob_operator_spec_to_child_seconds_count", "workload") == 1
 
 
