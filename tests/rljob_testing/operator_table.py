@@ -5,8 +5,10 @@ deletion.
 Writes are those of the API server's audit log, by the operator's own account.
 """
 
+import contextlib
 import dataclasses
 import time
+from collections.abc import Callable, Iterator, Mapping
 
 from rljob_api import enums, lifecycle
 from rljob_operator.kube import kinds
@@ -58,9 +60,17 @@ class Table:
     """Shows the story and keeps the figures by name; units are in the names."""
 
     def __init__(
-        self, *, api: ClusterApi, operator: OperatorProcess, audit: AuditLog, ending: StandIn, size: Size
+        self,
+        *,
+        api: ClusterApi,
+        operator: OperatorProcess,
+        audit: AuditLog,
+        ending: StandIn,
+        size: Size,
+        cpu_seconds: Callable[[], Mapping[str, float]],
     ) -> None:
-        """Keep the parts. ending: answers for the jobs that are to finish."""
+        """Keep the parts. ending: answers for the jobs that are to finish. cpu_seconds: of the cluster's processes."""
+        self._cpu_seconds = cpu_seconds
         self._api, self._operator, self._audit, self._ending, self._size = api, operator, audit, ending, size
         self.figures: dict[str, float] = {}
         self._running = self._load(*spread(RUNNING, size.namespaces))
@@ -120,13 +130,28 @@ class Table:
 
     def _burst(self) -> None:
         size, mark = self._size, self._audit.mark()
-        made = self._running.burst(size.shape(minimal=True), size.jobs, within_s=size.within_s)
+        with self._bound("burst"):
+            made = self._running.burst(size.shape(minimal=True), size.jobs, within_s=size.within_s)
         self.figures["minimal_children_per_job"] = made.children / size.jobs
         self.figures["minimal_children_s"] = made.children_s
         self.figures["minimal_pods"] = made.pods
         self.figures["minimal_pods_s"] = made.pods_s
         self._until_state(self._running, size.jobs, "Running")
         self.figures["start_writes_per_job"] = len(self._audit.writes(mark)) / size.jobs
+
+    @contextlib.contextmanager
+    def _bound(self, chapter: str) -> Iterator[None]:
+        """Keep what the operator and the cluster's own processes use meanwhile: which of them the machine waits for."""
+
+        def used() -> dict[str, float]:
+            operator = total(self._operator.series(), "process_cpu_seconds_total")
+            return {"operator": operator, **self._cpu_seconds()}
+
+        before, began = used(), time.monotonic()
+        yield
+        elapsed_s = time.monotonic() - began
+        for name, seconds in used().items():
+            self.figures[f"{chapter}_{name}_millicores"] = (seconds - before[name]) / elapsed_s * 1000
 
     def _until_state(self, load: Load, num_jobs: int, *states: str) -> None:
         load.until(lambda: self._in_state(load, *states) == num_jobs, within_s=self._size.within_s)
@@ -164,8 +189,11 @@ class Table:
             self._settle()
             mark, asked = self._audit.mark(), self._api.series()
             before, began = self._operator.series(), time.monotonic()
-            time.sleep(self._size.quiet_s)
+            with self._bound("quiet"):
+                time.sleep(self._size.quiet_s)
             after = self._operator.series()
+            self.figures["report_age_s"] = total(after, "rljob_operator_report_age_seconds")
+            self.figures["streams"] = total(after, "rljob_operator_status_streams")
             silent = total(after, _POLLS, result="no_answer") - total(before, _POLLS, result="no_answer")
             self.figures["running_millicores"] = _millicores(before, after, time.monotonic() - began)
             self.figures["quiet_seconds"] = time.monotonic() - began
@@ -238,7 +266,7 @@ class Table:
         self.figures["encrypted_delete_s"] = load.delete(within_s=size.within_s)
 
 
-_POLLS = "rljob_operator_status_polls_total"
+_POLLS = "rljob_operator_status_reports_total"
 _JOB = "rljob.dev/job"
 
 

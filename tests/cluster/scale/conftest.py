@@ -12,7 +12,7 @@ import yaml
 
 from rljob_testing import operator_installation, operator_nodes
 from rljob_testing.charts import Helm, program_or_skip
-from rljob_testing.cluster import binaries
+from rljob_testing.cluster import binaries, processes
 from rljob_testing.cluster.light import LightCluster, Network
 from rljob_testing.operator_api import ClusterApi
 from rljob_testing.operator_audit import AuditLog
@@ -89,7 +89,14 @@ def figures(
         try:
             operator.start()
             operator.ready()
-            found = Table(api=api, operator=operator, audit=audit, ending=ending, size=size).tell()
+            found = Table(
+                api=api,
+                operator=operator,
+                audit=audit,
+                ending=ending,
+                size=size,
+                cpu_seconds=lambda: processes.cpu_seconds(cluster.run_dir),
+            ).tell()
         finally:
             operator.end()
     _print(found)

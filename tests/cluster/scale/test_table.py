@@ -1,6 +1,6 @@
 """The table of docs/design/operator.md#s-17 on a real API server with stand-in kubelets: each figure keeps its limit.
 
-RLJOB_SCALE_JOBS=200 pytest -s tests/cluster/scale, as CI does, or 1000.
+RLJOB_SCALE_JOBS=200 pytest -s tests/cluster/scale, as CI does, or 1000, or 4000.
 """
 
 import pathlib

@@ -51,6 +51,19 @@ def any_alive(run_dir: pathlib.Path) -> bool:
     return any(_pid(path) is not None for path in (run_dir / "pids").glob("*"))
 
 
+def cpu_seconds(run_dir: pathlib.Path) -> dict[str, float]:
+    """Return the processor seconds that each process has used, by its name with underscores, user and system."""
+    used = dict[str, float]()
+    for path in (run_dir / "pids").glob("*"):
+        pid = _pid(path)
+        if pid is not None:
+            # Behind the name of the program, which may have spaces (proc(5)): utime and stime are fields 14 and 15.
+            fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+            ticks = int(fields[11]) + int(fields[12])
+            used[path.name.replace("-", "_")] = ticks / os.sysconf("SC_CLK_TCK")
+    return used
+
+
 def stop_all(run_dir: pathlib.Path) -> None:
     """Stop every process of a run folder, the latest first; a pid that was given to another process is left alone."""
     files = sorted((run_dir / "pids").glob("*"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
