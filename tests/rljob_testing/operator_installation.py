@@ -36,13 +36,16 @@ class Installed(NamedTuple):
     metrics: MetricsApi
 
 
-def install(cluster: LightCluster, helm: Helm, *, system: str = NAMESPACE, watched: Sequence[str] = ()) -> pathlib.Path:
+def install(
+    cluster: LightCluster, helm: Helm, *, system: str = NAMESPACE, watched: Sequence[str] = (), selector: str = ""
+) -> pathlib.Path:
     """Install definition, account and rights; return a kubeconfig with a token of the account.
 
     system: the account's namespace, which is made. watched: namespaces that are there, where alone it has rights.
+    selector: labels of the namespaces that it follows.
     """
     _done(cluster, "create", "namespace", system)
-    grant(cluster, helm, system=system, watched=watched)
+    grant(cluster, helm, system=system, watched=watched, selector=selector)
     manifests.establish(cluster)
     token = _done(cluster, "create", "token", NAME, "-n", system, f"--duration={_TOKEN_LASTS}").strip()
     authority = str(cluster.run_dir / "pki" / "ca.crt")
@@ -61,9 +64,12 @@ def install(cluster: LightCluster, helm: Helm, *, system: str = NAMESPACE, watch
     return path
 
 
-def grant(cluster: LightCluster, helm: Helm, *, system: str, watched: Sequence[str]) -> None:
+def grant(cluster: LightCluster, helm: Helm, *, system: str, watched: Sequence[str] = (), selector: str = "") -> None:
     """Apply definition, account and rights, also those that went with a namespace."""
-    made = helm.template({"watch": {"namespaces": list(watched)}}, namespace=system)
+    # What is of the whole cluster has a name of its own for each installation.
+    names = {} if system == NAMESPACE else {"fullnameOverride": system, "serviceAccount": {"name": NAME}}
+    watch = {"namespaces": list(watched), "namespaceSelector": selector}
+    made = helm.template({"watch": watch, **names}, namespace=system)
     wanted = [each for each in made if each["kind"] in {*_RIGHTS, "CustomResourceDefinition"}]
     own = [each for each in wanted if "helm.sh/hook" not in (each["metadata"].get("annotations") or {})]
     # As JSON: what PyYAML takes for a string that needs no quotes, 1e-6, is a number to others.
