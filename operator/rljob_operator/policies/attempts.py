@@ -18,7 +18,7 @@ from rljob_operator.model import Child, Pod
 _MOST_RECORDS = 10
 FAILED, REQUESTED, SUCCEEDED = "failed", "requested", "succeeded"
 SUSPENDED = "SuspendRequested"
-NODE_LOST = "NodeLost"
+NODE_LOST, STOPPED_ON_REQUEST = "NodeLost", "StoppedOnRequest"
 CONFIGURATION_ERROR, FAIL_JOB_RULE = "ConfigurationError", "FailJobRule"
 
 
@@ -112,7 +112,7 @@ def ending_of_lost(pod: Pod, *, policy: FailurePolicySpec, fruitless: int) -> En
 def _ending(end: lifecycle.Exit, *, policy: FailurePolicySpec, fruitless: int) -> Ending:
     failure_class = lifecycle.classify(end, attempts_without_step=fruitless)
     rule = lifecycle.matching_rule(end, policy.rules)
-    reason = end.container_reason or end.reason or _word(failure_class)
+    reason = end.container_reason or end.reason or "Error"
     ending = Ending(outcome=FAILED, reason=reason, failure_class=failure_class, exit_code=end.exit_code)
     if rule is not None and rule.action == "FailJob":
         return dataclasses.replace(ending, fatal=FAIL_JOB_RULE)
@@ -121,12 +121,9 @@ def _ending(end: lifecycle.Exit, *, policy: FailurePolicySpec, fruitless: int) -
     if failure_class is lifecycle.FailureClass.CONFIGURATION:
         return dataclasses.replace(ending, fatal=CONFIGURATION_ERROR)
     if failure_class is lifecycle.FailureClass.REQUESTED:
-        return dataclasses.replace(ending, outcome=REQUESTED)
+        # A kubelet calls every exit code but 0 an Error.
+        return dataclasses.replace(ending, outcome=REQUESTED, reason=STOPPED_ON_REQUEST)
     return ending
-
-
-def _word(failure_class: lifecycle.FailureClass) -> str:
-    return {lifecycle.FailureClass.REQUESTED: "StoppedOnRequest"}.get(failure_class, "Error")
 
 
 def lost() -> Ending:

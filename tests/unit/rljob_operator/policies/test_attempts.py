@@ -1,7 +1,10 @@
 import pytest
 
+from rljob_api import enums
+from rljob_api.manifest.lifecycle import FailurePolicySpec
 from rljob_api.manifest.status import AttemptStatus, CheckpointStatus, JobStatus, TrainerStatus
 from rljob_operator import clock
+from rljob_operator.model import Pod
 from rljob_operator.policies import attempts
 
 
@@ -37,3 +40,25 @@ def test_last_ten_attempts_are_kept_in_order() -> None:
     assert status.trainer is not None
     assert [one.number for one in status.trainer.attempts] == list(range(3, 13))
     assert status.attempt == 12
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome", "reason"),
+    [(enums.ExitCode.STOPPED_ON_REQUEST, "requested", "StoppedOnRequest"), (1, "failed", "Error")],
+)
+def test_an_evicted_rank_that_stopped_in_order_is_not_called_an_error(code: int, outcome: str, reason: str) -> None:
+    # What a kubelet and the eviction leave in the pod's status, whatever the code.
+    evicted = frozenset({("DisruptionTarget", "True"), ("Ready", "False")})
+    pod = Pod(
+        name="rank-0",
+        uid="uid",
+        role=enums.Role.TRAINER,
+        phase="Failed",
+        exit_code=int(code),
+        container_reason="Error",
+        conditions=evicted,
+        disruption="EvictionByEvictionAPI",
+        deleting=True,
+    )
+    ending = attempts.ending_of([pod], policy=FailurePolicySpec(), fruitless=0)
+    assert (ending.outcome, ending.reason) == (outcome, reason)
