@@ -20,7 +20,7 @@ Object = dict[str, Any]
 
 
 def _job(*, ended: str = "") -> Object:
-    job = cast(Object, manifests.job("run", {"security.tls": "off"}))
+    job = cast(Object, manifests.job("run", {"security.tls": "Disabled"}))
     conditions = [{"type": ended, "status": "True", "reason": "MaxStepsReached", "message": ""}] if ended else []
     return {**job, "status": {"conditions": conditions}}
 

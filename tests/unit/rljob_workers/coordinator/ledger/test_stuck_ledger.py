@@ -74,4 +74,4 @@ async def test_background_work_goes_on_and_says_so_once(
 
 
 def test_status_gives_up_on_the_ledger_before_the_operator_gives_up_on_the_coordinator() -> None:
-    assert housekeeping.STATUS_S < coordinators.TIMEOUT_S
+    assert housekeeping.STATUS_S < coordinators.FIRST_WITHIN_S
