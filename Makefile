@@ -52,7 +52,7 @@ demo: setup  ## train few-shot addition on this machine, live
 test: setup check  ## everything that this machine can run; says what it cannot
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && command -v go >/dev/null; then \
 	  $(MAKE) --no-print-directory cluster-tools || [ "$$CI" != true ]; fi
-	@$(BIN)/python -c "from release import krew; krew.fetch()" || [ "$$CI" != true ]
+	@$(BIN)/python -c "from release import krew; krew.fetch()" || echo "a release is not tested: no packages for other platforms"
 	@status=0; \
 	$(BIN)/python -m pytest tests/unit tests/contract -n auto --maxprocesses 4 --dist worksteal || status=1; \
 	$(BIN)/python -m pytest $(LONG_FIRST) tests/integration tests/cluster tests/gpu \
