@@ -92,7 +92,11 @@ def model_volumes(inputs: Inputs, role: enums.Role) -> tuple[Manifest, ...]:
     )
     if claim is None:
         return volumes
-    return (*volumes, {"name": "rljob-model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
+    checkpoints = inputs.job.spec.storage.checkpoint_claim
+    # A pod has a claim either way: read-only for one of its volumes, it may be that for the other one too.
+    is_written = checkpoints is not None and checkpoints.claim_name == claim
+    source: Manifest = {"claimName": claim} if is_written else {"claimName": claim, "readOnly": True}
+    return (*volumes, {"name": "rljob-model", "persistentVolumeClaim": source})
 
 
 def model_mounts(inputs: Inputs) -> tuple[Manifest, ...]:

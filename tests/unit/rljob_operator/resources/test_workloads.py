@@ -430,6 +430,21 @@ def _hashes(given: Inputs) -> dict[enums.Role, str]:
     return {role: config.template_hash(given, role) for role in enums.Role}
 
 
+@pytest.mark.parametrize(("checkpoints", "read_only"), [("models", False), ("others", True)])
+def test_a_model_on_the_claim_of_the_checkpoints_leaves_that_claim_writable(
+    example: Example, checkpoints: str, read_only: bool
+) -> None:
+    given = example.make(
+        model={"name": "mine", "source": {"claimName": "models"}},
+        storage={"type": "Persistent", "checkpoints": {"claimName": checkpoints}},
+    )
+    volumes = {each["name"]: each for each in _template(given, T)["spec"]["volumes"]}
+    mounts = {each["name"]: each for each in _container(given, T)["volumeMounts"]}
+    assert volumes["rljob-model"]["persistentVolumeClaim"].get("readOnly", False) is read_only
+    assert "readOnly" not in volumes["checkpoints"]["persistentVolumeClaim"]
+    assert mounts["rljob-model"]["readOnly"] is True
+
+
 def _budgets(given: Inputs, allows: str | None, *, running: bool) -> dict[str, Any]:
     annotations = {} if allows is None else {"rljob.dev/allow-disruption": allows}
     metadata = given.job.metadata.model_copy(update={"annotations": annotations})
