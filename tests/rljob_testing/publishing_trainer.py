@@ -25,7 +25,7 @@ class PublishingTrainer:
             spec.name: torch.randn(spec.shape, generator=self.generator).bfloat16() for spec in self.layout.tensors
         }
         self.settings = settings
-        exporter = self._exporter()
+        exporter = self.exporter()
         exporter.export()
         digests = image.digests(exporter.image, self.layout)
         self.store = store or local_weights.LocalWeights(initial_state_hash=image.state_hash(self.layout, digests))
@@ -34,7 +34,9 @@ class PublishingTrainer:
         if store is None:
             self.publisher.compare_with_image()
 
-    def _exporter(self) -> export.ImageExporter:
+    def exporter(self) -> export.ImageExporter:
+        """Return a new exporter of the model."""
+
         def visit(names: Sequence[str], receive: Callable[[str, torch.Tensor], None]) -> None:
             for name in names:
                 receive(name, self.model[name])
@@ -60,7 +62,7 @@ class PublishingTrainer:
         if version is not None:
             self.load(self.images[version])
         self.store.attempt += 1
-        self.publisher = self._publisher(self._exporter())
+        self.publisher = self._publisher(self.exporter())
 
     def load(self, data: bytes) -> None:
         """Make the model that of an image."""
@@ -78,7 +80,7 @@ class PublishingTrainer:
         self.publisher.publish(self.store.head + 1)
         self.publisher.flush()
         version = self.store.versions[self.store.head]
-        exporter = self._exporter()
+        exporter = self.exporter()
         self.images[version.version] = bytes(exporter.export())
         return version
 

@@ -12,12 +12,18 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
+from safetensors.torch import save_file
 
 from rljob_api import enums, errors, process_config, types
-from rljob_testing import makers
+from rljob_api.manifest.trainer import WeightSyncSpec
+from rljob_testing import makers, publishing_trainer, sections
 from rljob_testing.sections import with_spec
+from rljob_workers.rollout.sync import staging
 from rljob_workers.rpc import status, train, work
 from rljob_workers.runtime import clock, retry
+from rljob_workers.trainer.state import anchoring
+from rljob_workers.trainer.state import publish as version_publishing
+from rljob_workers.weights import image
 from rljob_workers.weights.backends import base, file_store, grpc_store
 
 _LIMIT_S = 100.0
@@ -197,9 +203,9 @@ async def test_a_version_in_a_shared_folder_is_registered_planned_and_read(
     puller.session = session.token
     plan = await asyncio.to_thread(lambda: puller.plan(want=types.VersionId(1), have=0, with_layout=True))
     (artifact,) = plan.chain[-1].artifacts
-    image = bytearray(artifact.num_bytes)
-    puller.pull(artifact, plan.sources, memoryview(image))
-    assert image == b"image"
+    data = bytearray(artifact.num_bytes)
+    puller.pull(artifact, plan.sources, memoryview(data))
+    assert data == b"image"
     puller.close()
     await client.close()
 
@@ -221,6 +227,55 @@ def publish(
     publisher.publish(proposal, layout)
     publisher.close()
     trainer.close()
+
+
+@pytest.mark.covers("weights 6", "weights 14")
+async def test_versions_travel_as_changes_from_a_publisher_to_a_stager(
+    program: Program, tmp_path: pathlib.Path
+) -> None:
+    layout = image.make_layout([("model.embed_tokens.weight", "bfloat16", (64, 64))])
+    trainer = publishing_trainer.PublishingTrainer(layout)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    save_file(trainer.model, folder / "model.safetensors")
+    initial = image.initial_version(folder, "job", "bfloat16")[1].state_hash
+    client = work.WorkClient(address=program.address, tls=None)
+    session = await patiently(lambda: client.register(pod="rollout-0", boot_id="b", initial_state_hash=initial))
+    puller = grpc_store.WeightPuller(control_address=program.address, tls=None)
+    puller.session = session.token
+    stager = staging.Stager(model=folder, dtype="bfloat16", job="job", puller=puller, clock=clock.SystemClock())
+    batches = train.BatchClient(address=program.address, tls=None)
+    publisher = grpc_store.WeightPublisher(control_address=program.address, store_address=program.store, tls=None)
+    publisher.session = batches.register(
+        pod="trainer-0", boot_id="t", attempt=1, rank=0, resume_step=0, initial_state_hash=initial
+    ).token
+    exporter = trainer.exporter()
+    exporter.export()
+    versions = version_publishing.VersionPublisher(
+        exporter=exporter, transport=publisher, job="job", attempt=1, head=types.VersionId(0), description="test",
+        anchors=anchoring.Anchors(sections.section(WeightSyncSpec, anchor_every=3)), clock=clock.SystemClock(),
+        reconnect_timeout_s=_LIMIT_S,
+    )  # fmt: skip
+    versions.compare_with_image()
+
+    def story() -> None:
+        for number in range(1, 6):
+            trainer.change(50)
+            versions.publish(0)
+            versions.flush()
+            staged = stager.stage(types.VersionId(number))
+            assert 0 < staged.num_bytes == staged.delta_bytes < layout.image_bytes / 10
+            assert stager.buffer.view == exporter.image
+        stager.buffer.mark_dirty()
+        stager.stage(types.VersionId(5))
+        assert stager.buffer.view == exporter.image
+
+    await asyncio.to_thread(story)
+    versions.close()
+    publisher.close()
+    puller.close()
+    batches.close()
+    await client.close()
 
 
 async def test_errors_keep_their_class_over_the_wire(program: Program, rollout: work.WorkClient) -> None:
