@@ -70,8 +70,10 @@ def test_every_block_of_the_page_runs(
     assert api.cluster.kubectl("get", "rljob", "sums").returncode != 0
 
 
-def test_a_change_that_a_job_may_not_make_is_refused_by_field(client: rljob.Client, name: str) -> None:
+def test_a_change_that_a_job_may_not_make_is_refused_by_field(api: Api, client: rljob.Client, name: str) -> None:
     client.submit(manifests.job(name, {}))
+    # It has begun: before its first attempt all may change.
+    api.set_status(name, {"attempt": 1})
     with pytest.raises(rljob.RefusedError) as refused:
         client.submit(manifests.job(name, {"seed": 7}))
     assert refused.value.status == 422
