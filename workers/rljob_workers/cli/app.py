@@ -56,6 +56,13 @@ NamespaceOption = Annotated[
 ContextOption = Annotated[
     str, typer.Option("--context", help="kubectl context to use; implies --cluster.", show_default=False)
 ]
+# Of commands that are about a cluster alone.
+ClusterNamespaceOption = Annotated[
+    str, typer.Option("--namespace", "-n", help="Namespace of the job.", show_default="that of the context")
+]
+ClusterContextOption = Annotated[
+    str, typer.Option("--context", help="kubectl context to use.", show_default="the current one")
+]
 _PLUG_IN = "kubectl rljob"
 
 
@@ -205,12 +212,8 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only ask the API server whether it would take the job.")
     ] = False,
-    namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Namespace of the job.", show_default="that of the context")
-    ] = "",
-    context: Annotated[
-        str, typer.Option("--context", help="kubectl context to use.", show_default="the current one")
-    ] = "",
+    namespace: ClusterNamespaceOption = "",
+    context: ClusterContextOption = "",
 ) -> None:
     """Check a manifest as a cluster would and create its RLJob there, or change the one that there is."""
     from rljob_workers.cli import kubectl
@@ -226,12 +229,8 @@ def submit(
 @app.command()
 def retry(
     job: JobArgument = "",
-    namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Namespace of the job.", show_default="that of the context")
-    ] = "",
-    context: Annotated[
-        str, typer.Option("--context", help="kubectl context to use.", show_default="the current one")
-    ] = "",
+    namespace: ClusterNamespaceOption = "",
+    context: ClusterContextOption = "",
 ) -> None:
     """Let a run that failed in a cluster continue from its last checkpoint. On one machine: `rljob run` again."""
     from rljob_workers.cli import cluster, kubectl

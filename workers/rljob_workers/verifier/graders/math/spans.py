@@ -223,7 +223,7 @@ def _closes_unopened(text: str) -> bool:
 
 
 def _marked(text: str, mark: re.Match[str]) -> Extracted | None:
-    if _disbelieves(_clause_before(text[: mark.start()])):
+    if _disbelieves(_clause_before(text[max(0, mark.start() - MAX_CLAUSE_CHARS) : mark.start()])):
         return None
     simple = _SIMPLE.fullmatch(text, mark.end())
     if simple and (simple[2] is None or simple[2] not in _SPECIAL):
@@ -559,7 +559,7 @@ def _disbelieves(leading: Sequence[str]) -> bool:
 
 def _clause_before(text: str) -> list[str]:
     """Return the words of the clause that a text ends within, in small letters."""
-    clause = re.split(r"[.!?;:,\n\u3002\uff0c]", text[-MAX_CLAUSE_CHARS:])[-1]
+    clause = re.split(r"[.!?;:,\n\u3002\uff0c]", text)[-1]
     return clause.lower().split()
 
 
@@ -715,7 +715,7 @@ def _joined(answer: str, pieces: Sequence[_Piece], place: int) -> tuple[str, int
             joined = hedged = True
         elif lower in _HEDGES or lower in ("else", "even", "it", "also", "alternatively", "equivalently"):
             hedged = hedged or lower in _HEDGES or lower == "alternatively"
-        elif lower in _WRONG or (lower in _TAKES_BACK and _takes_back(pieces, skipped)):
+        elif lower in _WRONG or _takes_back(pieces, skipped):
             return "", len(pieces)
         elif lower in _NOT:
             contrast = True
@@ -724,7 +724,7 @@ def _joined(answer: str, pieces: Sequence[_Piece], place: int) -> tuple[str, int
             return _whole(pieces), len(pieces)
         elif pieces[skipped].text == "(":
             joined = True
-        elif pieces[skipped].text in _DASHES and _takes_back_next(pieces, skipped + 1):
+        elif pieces[skipped].text in _DASHES and _takes_back(pieces, skipped + 1):
             return "", len(pieces)
         else:
             if _is_denied(pieces, skipped):
@@ -742,16 +742,14 @@ def _joined(answer: str, pieces: Sequence[_Piece], place: int) -> tuple[str, int
 
 
 def _takes_back(pieces: Sequence[_Piece], place: int) -> bool:
-    """Return whether a word that may take back what was said is followed by another number: "7, no wait, 8"."""
+    """Return whether there is a word that takes back what was said, with another number behind: "7, no wait, 8"."""
+    if place >= len(pieces) or pieces[place].text.lower() not in _TAKES_BACK:
+        return False
     behind = pieces[place + 1 : place + 6]
     if pieces[place].text.lower() == "no" and behind and behind[0].kind == "word":
         # "no matter which 2", "no more than 8"
         return behind[0].text.lower() in (_TAKES_BACK | {"it", "it's", "i", "the", "make"}) and _has_number(behind)
     return _has_number(behind)
-
-
-def _takes_back_next(pieces: Sequence[_Piece], place: int) -> bool:
-    return place < len(pieces) and pieces[place].text.lower() in _TAKES_BACK and _takes_back(pieces, place)
 
 
 def _has_number(pieces: Sequence[_Piece]) -> bool:
