@@ -35,7 +35,8 @@ BLOCK_BYTES = 16 << 20
 MOST_CHANGED = 0.30
 MOST_BYTES = 0.5
 _ESCAPE = 255
-_ELEMENTS_AT_ONCE = 1 << 19
+# Two such pieces and what is found in them fit into the cache of a core.
+_ELEMENTS_AT_ONCE = 1 << 17
 _CHANGES_AT_ONCE = 1 << 14
 _MAGIC = struct.Struct("<I4x")
 _COUNT = struct.Struct("<Q")
@@ -156,8 +157,9 @@ def encode_gaps(positions: Array) -> Array:
 
 def decode_gaps(gaps: Array) -> Array:
     """Return the positions of `encode_gaps`."""
-    last = numpy.flatnonzero(gaps != _ESCAPE)
-    return numpy.cumsum(gaps, dtype=numpy.int64)[last] + numpy.arange(len(last))
+    positions: Array = numpy.cumsum(gaps, dtype=numpy.int64)[gaps != _ESCAPE]
+    positions += numpy.arange(len(positions))
+    return positions
 
 
 def _encode_block(positions: Array, changes: Array) -> bytes:
@@ -166,12 +168,12 @@ def _encode_block(positions: Array, changes: Array) -> bytes:
     up = units > 0
     # |units| - 1 fits, whatever they are: a negative number less one, all bits turned, is its size less one.
     sizes = (units - up) ^ (units >> (8 * width - 1))
-    planes = sizes.view(numpy.uint8).reshape(-1, width)
+    planes = [(sizes >> 8 * index).astype(numpy.uint8) for index in range(width)]
     compressor = zstandard.ZstdCompressor(level=_LEVEL)
     frames = [
         compressor.compress(encode_gaps(positions).tobytes()),
         numpy.packbits(up).tobytes(),
-        *(compressor.compress(planes[:, index].tobytes()) for index in range(width)),
+        *(compressor.compress(plane.tobytes()) for plane in planes),
     ]
     return b"".join((_COUNT.pack(len(positions)), *(_LENGTH.pack(len(frame)) + frame for frame in frames)))
 
