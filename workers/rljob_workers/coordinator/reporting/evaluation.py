@@ -8,6 +8,7 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from rljob_api import types
 from rljob_api.manifest.data import EvaluationSpec
@@ -84,7 +85,7 @@ def refs(suites: Sequence[Suite], *, step: int) -> list[prompts.PromptRef]:
 
 def suite_result(items: Sequence[evaluations.Item], *, elapsed_s: float) -> dict[str, object]:
     """Return a suite's metrics: accuracy, score, avg_at_k, pass_at_k, n, samples, truncated, response_tokens,
-    formatted.
+    formatted. pass_at: pass@k for k = 1, 2, ... up to the samples of a prompt; pass_at_k: the last of them.
     """
     groups = [_answers(codec.decode(types.PromptGroup, item.payload)) for item in items if item.payload is not None]
     missing = len(items) - len(groups)
@@ -92,11 +93,17 @@ def suite_result(items: Sequence[evaluations.Item], *, elapsed_s: float) -> dict
         return {"accuracy": None, "n": len(groups), "missing": missing, "elapsed_s": elapsed_s}
     answers = [answer for group in groups for answer in group]
     accuracy = statistics.fmean(answer.score == 1.0 for answer in answers)
+    right = [(sum(answer.score == 1.0 for answer in group), len(group)) for group in groups]
+    pass_at = [
+        statistics.fmean(pass_at_k(num_right=c, num_samples=n, k=k) for c, n in right)
+        for k in range(1, min(n for _, n in right) + 1)
+    ]
     return {
         "accuracy": accuracy,
         "score": statistics.fmean(answer.score for answer in answers),
         "avg_at_k": accuracy,
-        "pass_at_k": statistics.fmean(any(answer.score == 1.0 for answer in group) for group in groups),
+        "pass_at_k": pass_at[-1],
+        "pass_at": pass_at,
         "rm_win_rate": statistics.fmean(answer.score > 0.5 for answer in answers),
         "n": len(groups),
         "samples": len(answers),
@@ -106,6 +113,14 @@ def suite_result(items: Sequence[evaluations.Item], *, elapsed_s: float) -> dict
         "response_tokens": statistics.fmean(answer.num_tokens for answer in answers),
         "elapsed_s": elapsed_s,
     }
+
+
+def pass_at_k(*, num_right: int, num_samples: int, k: int) -> float:
+    """Return the unbiased estimate of pass@k for a prompt: 1 - C(n - c, k) / C(n, k), with c of n samples right.
+
+    The share of all choices of k samples that hold a right one. Source: arXiv:2107.03374, equation 1.
+    """
+    return 1.0 - math.comb(num_samples - num_right, k) / math.comb(num_samples, k)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +163,8 @@ _NAMED = {
 def metrics(results: Mapping[str, Mapping[str, object]]) -> dict[str, float]:
     """Return the metrics of an evaluation under their published names, eval/{suite}/... and eval/average/...
 
-    A suite without results has none. avg@k and pass@k are there only where a prompt has more than one sample.
+    A suite without results has none. avg@n for the n samples of a prompt, and pass@k for every k up to n, are there
+    only where n is more than one.
     Source of the names: Oat's evaluation; docs/design/workflows.md#s-11.
     """
     named: dict[str, float] = {}
@@ -158,10 +174,11 @@ def metrics(results: Mapping[str, Mapping[str, object]]) -> dict[str, float]:
         named |= {f"eval/{suite}/{name}": float(str(result[key])) for name, key in _NAMED.items()}
         k = int(str(result["samples"])) // int(str(result["n"]))
         if k > 1:
-            named |= {
-                f"eval/{suite}/avg@{k}": float(str(result["avg_at_k"])),
-                f"eval/{suite}/pass@{k}": float(str(result["pass_at_k"])),
-            }
+            named[f"eval/{suite}/avg@{k}"] = float(str(result["avg_at_k"]))
+            # Results of an earlier release have the last one alone.
+            pass_at = cast(Sequence[float], result.get("pass_at", ()))
+            named |= {f"eval/{suite}/pass@{chosen}": value for chosen, value in enumerate(pass_at, start=1)}
+            named[f"eval/{suite}/pass@{k}"] = float(str(result["pass_at_k"]))
     means = average(results)
     if means:
         means["response_tok_len"] = means.pop("response_tokens")

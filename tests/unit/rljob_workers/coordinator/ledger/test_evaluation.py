@@ -1,6 +1,10 @@
 import dataclasses
+import itertools
+import statistics
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rljob_api import types
 from rljob_api.manifest.data import EvaluationSpec, SuiteSpec
@@ -129,6 +133,23 @@ def test_several_samples_a_prompt_add_avg_and_pass_at_k() -> None:
     result = evaluation.suite_result([item(0, (1.0, 0.0)), item(1, (0.0, 0.0))], elapsed_s=2.0)
     found = evaluation.metrics({"s": result})
     assert (found["eval/s/avg@2"], found["eval/s/pass@2"], found["eval/s/accuracy"]) == (0.25, 0.5, 0.25)
+
+
+@given(rights=st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=3))
+def test_pass_at_k_is_the_share_of_choices_of_k_samples_that_hold_a_right_one(rights: list[list[bool]]) -> None:
+    items = [item(index, tuple(map(float, group))) for index, group in enumerate(rights)]
+    found = evaluation.metrics({"s": evaluation.suite_result(items, elapsed_s=2.0)})
+    for k in (1, 2, 3, 4):
+        by_hand = [statistics.fmean(map(any, itertools.combinations(group, k))) for group in rights]
+        assert found[f"eval/s/pass@{k}"] == pytest.approx(statistics.fmean(by_hand))
+    assert "eval/s/pass@5" not in found
+
+
+def test_a_result_of_an_earlier_release_has_pass_at_all_its_samples_alone() -> None:
+    result = evaluation.suite_result([item(0, (1.0, 0.0, 0.0))], elapsed_s=2.0)
+    del result["pass_at"]
+    found = evaluation.metrics({"s": result})
+    assert [key for key in found if "pass@" in key] == ["eval/s/pass@3"]
 
 
 @pytest.mark.covers("workflows 11")
