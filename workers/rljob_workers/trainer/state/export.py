@@ -19,6 +19,8 @@ from rljob_workers.runtime import atomic
 Visit = Callable[[Sequence[str], Callable[[str, torch.Tensor], None]], None]
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+# Bytes of tensors in one file of a folder: what writing one takes of memory on top of the image.
+MOST_FILE_BYTES = 2 << 30
 _WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json", "*.gguf")
 
 
@@ -63,8 +65,13 @@ class ImageExporter:
             raise errors.RLJobError(f"tensor {broken[0]} holds NaN or Inf; this state is not published")
         return self.image
 
-    def write_hugging_face(self, model_dir: pathlib.Path, target: pathlib.Path) -> None:
-        """Write the image as a Hugging Face folder: weights, and config and tokenizer files of `model_dir`. Atomic."""
+    def write_hugging_face(
+        self, model_dir: pathlib.Path, target: pathlib.Path, *, most_file_bytes: int = MOST_FILE_BYTES
+    ) -> None:
+        """Write the image as a Hugging Face folder: weights, and config and tokenizer files of `model_dir`. Atomic.
+
+        Weights of more than `most_file_bytes` are several files with an index, written one after the other.
+        """
         self.export()
         if not self._views:
             return
@@ -74,7 +81,36 @@ class ImageExporter:
                 if path.is_file() and not hidden and not any(path.match(pattern) for pattern in _WEIGHT_FILES):
                     shutil.copyfile(path, work / path.name)
             _name_dtype(work / "config.json", self.layout.tensors[0].dtype)
-            save_file(self._views, work / "model.safetensors", metadata={"format": "pt"})
+            self._write_tensors(work, most_bytes=most_file_bytes)
+
+    def _write_tensors(self, folder: pathlib.Path, *, most_bytes: int) -> None:
+        groups = files_of(self.layout, most_bytes=most_bytes)
+        place: dict[str, str] = {}
+        for number, names in enumerate(groups, start=1):
+            part = f"-{number:05d}-of-{len(groups):05d}" if len(groups) > 1 else ""
+            file = f"model{part}.safetensors"
+            save_file({name: self._views[name] for name in names}, folder / file, metadata={"format": "pt"})
+            place |= dict.fromkeys(names, file)
+        if len(groups) > 1:
+            total = sum(spec.length for spec in self.layout.tensors)
+            index = {"metadata": {"total_size": total}, "weight_map": place}
+            (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2), encoding="utf-8")
+
+
+def files_of(layout: types.Layout, *, most_bytes: int) -> list[list[str]]:
+    """Return the names of the tensors of each file, in image order: none above `most_bytes` but for a single tensor.
+
+    Pure. Source of the files' names and of their index: transformers.
+    """
+    groups: list[list[str]] = []
+    left = 0
+    for spec in layout.tensors:
+        if not groups or spec.length > left:
+            groups.append([])
+            left = most_bytes
+        groups[-1].append(spec.name)
+        left -= spec.length
+    return groups
 
 
 def _name_dtype(config: pathlib.Path, dtype: str) -> None:

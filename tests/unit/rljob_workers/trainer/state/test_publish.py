@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file
 
 from rljob_api import enums, errors, types
@@ -226,3 +227,32 @@ def test_the_exported_folder_holds_weights_config_and_tokenizer(
     found = load_file(target / "model.safetensors")
     assert all(torch.equal(found[name], value) for name, value in tensors.items())
     assert [path.name for path in tmp_path.iterdir()] == ["export"]
+
+
+def test_a_large_model_is_exported_in_several_files_that_transformers_reads_as_one(
+    tiny_model: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    tensors = load_file(tiny_model / "model.safetensors")
+    layout = image.layout_from_safetensors(tiny_model, "float32")
+    exporter = export.ImageExporter(layout=layout, visit=visit_of(tensors), writes=True)
+    exporter.write_hugging_face(tiny_model, tmp_path / "export", most_file_bytes=layout.image_bytes // 3)
+    files = sorted(path.name for path in (tmp_path / "export").glob("*.safetensors"))
+    assert len(files) > 1
+    assert files[0] == f"model-00001-of-{len(files):05d}.safetensors"
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "export", dtype=torch.float32).state_dict()
+    assert all(torch.equal(loaded[name], value) for name, value in tensors.items())
+    again = image.layout_from_safetensors(tmp_path / "export", "float32")
+    assert again.layout_id == layout.layout_id
+
+
+@pytest.mark.parametrize(
+    ("sizes", "files"),
+    [
+        pytest.param([4, 4, 4], [["t0", "t1"], ["t2"]], id="full files"),
+        pytest.param([4, 20, 4], [["t0"], ["t1"], ["t2"]], id="a tensor above the limit has a file of its own"),
+        pytest.param([1, 1, 1], [["t0", "t1", "t2"]], id="one file"),
+    ],
+)
+def test_files_are_filled_in_image_order(sizes: list[int], files: list[list[str]]) -> None:
+    layout = image.make_layout((f"t{index}", "bfloat16", (size,)) for index, size in enumerate(sizes))
+    assert export.files_of(layout, most_bytes=16) == files
