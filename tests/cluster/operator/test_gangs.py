@@ -3,10 +3,14 @@
 Whatever the order in which the pods of three trainers arrive, a trainer has all of its nodes or none.
 """
 
+import contextlib
 import os
 import random
 import time
+from collections.abc import Iterator
 from typing import Any
+
+import pytest
 
 from rljob_api import cluster_placement, enums, resolve
 from rljob_operator.kube import kinds
@@ -67,8 +71,15 @@ def placed(api: ClusterApi) -> tuple[dict[str, int], bool]:
     return counts, tried
 
 
-def test_no_trainer_ever_holds_a_part_of_its_nodes_whatever_the_order_of_arrival(scheduled: LightCluster) -> None:
-    api, rng = ClusterApi(scheduled), random.Random(7)
+@pytest.fixture
+def api(scheduled: LightCluster) -> Iterator[ClusterApi]:
+    with contextlib.closing(ClusterApi(scheduled)) as opened:
+        yield opened
+
+
+@pytest.mark.timeout(300 + 10 * NUM_ORDERS)
+def test_no_trainer_ever_holds_a_part_of_its_nodes_whatever_the_order_of_arrival(api: ClusterApi) -> None:
+    rng = random.Random(7)
     winners = set[str]()
     began = time.monotonic()
     for number in range(1, NUM_ORDERS + 1):
@@ -85,11 +96,9 @@ def test_no_trainer_ever_holds_a_part_of_its_nodes_whatever_the_order_of_arrival
         _clear(api)
     print(f"{NUM_ORDERS} orders in {time.monotonic() - began:.0f} s; who ran: {sorted(winners)}")
     assert len(winners) > 1, "the order of arrival decided nothing"
-    api.close()
 
 
-def test_without_a_gang_the_same_pods_are_placed_in_part(scheduled: LightCluster) -> None:
-    api = ClusterApi(scheduled)
+def test_without_a_gang_the_same_pods_are_placed_in_part(api: ClusterApi) -> None:
     of_each = [objects_of(name, 1, nodes=size, gang="none") for name, size in SIZES.items()]
     # The last job's pods come first, so that neither of the others can be whole beside the other.
     arrive(api, [each for objects in reversed(of_each) for each in objects])
@@ -100,7 +109,6 @@ def test_without_a_gang_the_same_pods_are_placed_in_part(scheduled: LightCluster
     assert sum(counts.values()) == NUM_NODES
     assert any(0 < counts[name] < size for name, size in SIZES.items()), counts
     _clear(api)
-    api.close()
 
 
 def _clear(api: ClusterApi) -> None:
