@@ -1,4 +1,4 @@
-"""A real browser without a window and without a network, which shows what a page wrote to its console."""
+"""A real browser without a window, whose network is this machine, and what a page wrote to its console there."""
 
 import pathlib
 import shutil
@@ -18,12 +18,16 @@ def is_there() -> bool:
 
 def console_of(page: pathlib.Path, profile: pathlib.Path) -> list[str]:
     """Return the lines that a page and its scripts wrote, errors among them. profile: a folder for the browser."""
+    return opened(page.resolve().as_uri(), profile)[1]
+
+
+def opened(address: str, profile: pathlib.Path) -> tuple[str, list[str]]:
+    """Return what a page is after its scripts ran, as HTML, and the lines that they wrote to the console."""
     options = (
         "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", f"--user-data-dir={profile}",
-        "--host-resolver-rules=MAP * ~NOTFOUND", f"--virtual-time-budget={_BUDGET_MS}", "--dump-dom",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", f"--virtual-time-budget={_BUDGET_MS}", "--dump-dom",
     )  # fmt: skip
-    command = [PROGRAM, *options, page.resolve().as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_ENDS_S)
+    done = subprocess.run([PROGRAM, *options, address], capture_output=True, text=True, timeout=_ENDS_S)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "</body>" in done.stdout, "the page was not loaded"
-    return [line for line in done.stderr.splitlines() if _MARK in line]
+    return done.stdout, [line for line in done.stderr.splitlines() if _MARK in line]

@@ -443,6 +443,29 @@ def report(
 
 
 @app.command()
+def ui(
+    folder: Annotated[
+        pathlib.Path | None,
+        typer.Argument(metavar="[RUNS]", help="Folder of run directories, or one of them.", show_default="runs"),
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 for any free one.")] = 8321,
+) -> None:
+    """Show the runs of this machine in a browser: curves, who waits for whom, trajectories. Read only.
+
+    Prints the address. It answers this machine alone, to who has the token in it; from elsewhere use
+    `ssh -L 8321:127.0.0.1:8321`. Ctrl-C ends it, and no run.
+    """
+    from rljob_workers.cli.ui import server
+    from rljob_workers.local import prepare
+
+    def serve() -> int:
+        server.serve(folder or prepare.default_run_dir(""), port=port)
+        return int(enums.ExitCode.OK)
+
+    _exit_with(serve)
+
+
+@app.command()
 def crd() -> None:
     """Print the CustomResourceDefinitions of RLJob and its runtimes, for `kubectl apply -f -`."""
     from rljob_api.validation import definitions

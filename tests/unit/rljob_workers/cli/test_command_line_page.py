@@ -22,8 +22,8 @@ PAGE = (ROOT / "docs/command_line.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
 LINES = [line for block in BLOCKS for line in block.splitlines()]
 JOB = "addition-cpu"
-# These would train: their words are parsed, nothing is started.
-STARTS_PROCESSES = ("run", "eval")
+# These would train, or serve until they are interrupted: their words are parsed, nothing is started.
+STARTS_PROCESSES = ("run", "eval", "ui")
 RLJOB = {
     "metadata": {"name": JOB, "namespace": "research"},
     "spec": {"maxSteps": 1},

@@ -33,7 +33,8 @@ class Step:
 
     staleness: consumed groups by age in steps; staleness_token_mean: over tokens; generating: spans in which groups of
     this step were generated; tokens_generated: for training, by all rollouts, since the step before;
-    rollout_wait_share: 0..1, which the runner observes (`with_wait_shares`), None where it did not.
+    rollout_wait_share: 0..1, which the runner observes (`with_wait_shares`), None where it did not; stats: all
+    statistics of the trainer.
     """
 
     step: int
@@ -51,6 +52,7 @@ class Step:
     logprob_gap: float | None = None
     logprob_gap_all: float | None = None
     rollout_wait_share: float | None = None
+    stats: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def wait_s(self) -> float:
@@ -199,6 +201,7 @@ def _step(line: _Line, generated_before: int) -> Step:
         mixed_version_trajectories=line.get("mixed_version_trajectories", 0),
         logprob_gap=stats.get(enums.StepStat.LOGPROB_ABS_DIFF),
         logprob_gap_all=stats.get(enums.StepStat.BEHAVIOR_ABS_DIFF),
+        stats=stats,
     )
 
 
