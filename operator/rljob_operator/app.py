@@ -16,8 +16,6 @@ import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-import pydantic
-
 from rljob_api import cluster_placement, enums, errors
 from rljob_api.manifest.status import JobStatus
 from rljob_api.validation import crd
@@ -30,10 +28,10 @@ from rljob_operator.kube.discovery import ServedApis, discover
 from rljob_operator.kube.election import Election
 from rljob_operator.kube.fence import Fence, open_fence
 from rljob_operator.kube.kinds import Kind
-from rljob_operator.kube.projection import JobView
 from rljob_operator.kube.resync import Lister
 from rljob_operator.kube.runtimes import Runtimes
 from rljob_operator.kube.scope import Scope
+from rljob_operator.listening import Listening
 from rljob_operator.model import Apply, Child, DesiredObjects, Observed, Plan, Ref, Refusal, RuntimeUse
 from rljob_operator.pki.manager import CertificateManager
 from rljob_operator.policies import runtimes
@@ -42,7 +40,7 @@ from rljob_operator.reconcile.cluster import LiveCluster, OutOfDateError
 from rljob_operator.reconcile.desired import UnchangedCache, desired_objects
 from rljob_operator.reconcile.queue import Dispatcher, WorkQueue
 from rljob_operator.reconcile.reconciler import Reconciler, Request
-from rljob_operator.reports import Reports, Target
+from rljob_operator.reports import Reports
 from rljob_operator.settings import Settings
 from rljob_operator.telemetry.durations import SpecChanges
 from rljob_operator.telemetry.metrics import Metrics
@@ -52,14 +50,11 @@ logger = logging.getLogger(__name__)
 COMPARE_EVERY_S = 300.0
 # Where a namespace is closed, someone may be about to open it.
 _LOOK_SOONER_S = 30.0
-RENEW_EVERY_S = 60.0
 FINISH_WITHIN_S = 10.0
-_TICK_S, _TRY_AGAIN_S = 1.0, 2.0
+_TRY_AGAIN_S = 2.0
 _UNREACHABLE_S, _STUCK_S = 60.0, 300.0
 _OUT_OF_DATE_S = 2.0
 _PING_EVERY_S = 20.0
-# Jobs whose Secrets are read at the same time after a start.
-_LEARNT_AT_ONCE = 16
 # Two lists that show the same change untold.
 _FROZEN_S = 2 * COMPARE_EVERY_S
 
@@ -94,7 +89,7 @@ class Operator:
         clock, rng = SystemClock(), random.Random()
         self.metrics = metrics or Metrics()
         self._event_limiter, self._changes = events.EventRateLimiter(), SpecChanges()
-        self._settings, self._client, self._address_of, self._clock = settings, client, address_of, clock
+        self._settings, self._client, self._clock = settings, client, clock
         self._scope = Scope(settings.watch_namespace_selector)
         self.cache, self._runtimes = Cache(self._scope.includes), Runtimes(self._scope.includes)
         self._namespace_came = asyncio.Event()
@@ -123,6 +118,15 @@ class Operator:
             certify=self._certifier.ensure,
             use_runtime=self._use_runtime,
             default_queue=settings.jobs.default_queue,
+        )
+        self.listening = Listening(
+            self._streams,
+            self._reports,
+            self._certifier,
+            cache=self.cache,
+            leads=self._leads,
+            job_of=self._live.job,
+            address_of=address_of,
         )
         self._unchanged = UnchangedCache(self._desired)
         self._reconciler = Reconciler(
@@ -342,11 +346,11 @@ class Operator:
             self._enqueue(key)
         logger.info("started with %d jobs and %d objects", len(self.cache.keys), len(self.cache))
         self._spawn("reconcile", self._dispatcher.run())
-        self._spawn("learn", self._learn())
-        self._spawn("listen", self._listen())
+        self._spawn("learn", self.listening.learn())
+        self._spawn("listen", self.listening.listen())
         self._spawn("compare", self._compare())
         self._spawn("open namespaces", self._open_namespaces())
-        self._spawn("renew", self._renew())
+        self._spawn("renew", self.listening.renew())
         self._spawn("report runtimes", self._report_runtimes())
         self._spawn("ping", self._ping())
 
@@ -424,60 +428,6 @@ class Operator:
         await self.finish()
         await self._client.close()
 
-    async def _listen(self) -> None:
-        while True:
-            self._streams.keep(self.targets())
-            self._reports.show_next()
-            await asyncio.sleep(_TICK_S)
-
-    async def _learn(self) -> None:
-        """See to the certificates of jobs that ran before this process did; they are not applied to while they run.
-
-        A job's coordinator is listened to as soon as the job is known here, whatever becomes of the others.
-        """
-        tried = dict[str, int]()
-        while True:
-            with_pods = {job.uid: key for key in self.cache.keys if (job := self._running(key)) is not None}
-            self._certifier.keep_only(with_pods.keys())
-            unknown = {uid: key for uid, key in with_pods.items() if not self._certifier.is_provisioned(uid)}
-            tried = {uid: tried.get(uid, 0) for uid in unknown}
-            # Those first that were tried least: a job whose Secrets no one may read keeps no one waiting.
-            now = sorted(unknown, key=lambda uid: tried[uid])[:_LEARNT_AT_ONCE]
-            is_first = any(not tried[uid] for uid in now)
-            tried |= {uid: tried[uid] + 1 for uid in now}
-            await asyncio.gather(*(self._certified(unknown[uid]) for uid in now))
-            await asyncio.sleep(0.0 if is_first else _TICK_S)
-
-    async def _certified(self, key: str) -> None:
-        try:
-            job = self._live.job(key)
-            if job is not None:
-                await self._certifier.ensure(job)
-        except pydantic.ValidationError:
-            return  # The reconcile says so in the job's status.
-        except errors.ClusterError as error:
-            logger.warning("could not renew the certificates of a job: %s", error)
-
-    def targets(self) -> list[Target]:
-        """Return the jobs whose coordinators are listened to now."""
-        return [
-            Target(key=key, uid=job.uid, address=self._address(key) if self._certifier.is_provisioned(job.uid) else "")
-            for key in self.cache.keys
-            if (job := self._running(key)) is not None
-        ]
-
-    def _address(self, key: str) -> str:
-        return self._address_of(*split_key(key))
-
-    def _running(self, key: str) -> JobView | None:
-        """Return a job that is looked after here, whose coordinator has a pod and something to report: of a run that is
-        over nothing changes any more.
-        """
-        job = self.cache.job(key) if self._leads(key) else None
-        if job is None or job.ended or not self.cache.has_pod(key, job.uid, enums.Role.COORDINATOR):
-            return None
-        return job
-
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(_PING_EVERY_S)
@@ -507,15 +457,6 @@ class Operator:
                     self._enqueue(key)
             except errors.ClusterError as error:
                 logger.warning("could not compare with the cluster: %s", error)
-
-    async def _renew(self) -> None:
-        """Renew certificates as they fall due, whatever else cannot be read or written."""
-        while True:
-            await asyncio.sleep(RENEW_EVERY_S)
-            try:
-                await self._certifier.renew()
-            except errors.ClusterError as error:
-                logger.warning("could not renew certificates of a job: %s", error)
 
     def _failed(self, key: str, error: Exception) -> float | None:
         if isinstance(error, OutOfDateError):

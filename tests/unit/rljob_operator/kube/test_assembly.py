@@ -92,7 +92,7 @@ async def test_certificates_are_renewed_though_nothing_can_be_listed(monkeypatch
     before = len(scene.client.requests)
     await _rounds(scene.operator._compare(), monkeypatch)
     assert not [each for each in scene.client.requests[before:] if "Secret" in each]
-    await _rounds(scene.operator._renew(), monkeypatch)
+    await _rounds(scene.operator.listening.renew(), monkeypatch)
     assert scene.client.requests.count("apply Secret run-tls-trainer") == 2
 
 

@@ -50,7 +50,7 @@ class Scene:
 
     async def certified(self) -> None:
         for key in self.operator.cache.keys:
-            await self.operator._certified(key)
+            await self.operator.listening.certified(key)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 def _listen(scene: Scene) -> None:
-    scene.operator._streams.keep(scene.operator.targets())
+    scene.operator._streams.keep(scene.operator.listening.targets())
 
 
 @pytest.mark.parametrize("ended", ["Complete", "Failed"])
@@ -78,7 +78,7 @@ async def test_run_that_is_over_has_no_stream_though_its_coordinator_still_answe
     await until(lambda: scene.said.num_open == 0)
     for _ in range(3):
         _listen(scene)
-    assert scene.operator.targets() == []
+    assert scene.operator.listening.targets() == []
     assert scene.said.num_opened == 1
     assert scene.operator._reports.report_of(uid) is None
 
@@ -88,7 +88,7 @@ async def test_run_that_was_over_before_the_operator_began_is_never_connected_to
     scene.sees(_pod(uid, enums.Role.COORDINATOR))
     await scene.certified()
     _listen(scene)
-    assert scene.operator.targets() == []
+    assert scene.operator.listening.targets() == []
     assert scene.said.num_opened == 0
 
 
@@ -96,17 +96,17 @@ async def test_job_without_a_coordinators_pod_has_no_stream(scene: Scene) -> Non
     uid = scene.sees(_job())
     scene.sees(_pod(uid, enums.Role.ROLLOUT))
     await scene.certified()
-    assert scene.operator.targets() == []
+    assert scene.operator.listening.targets() == []
     scene.sees(_pod(uid, enums.Role.COORDINATOR))
-    assert [target.uid for target in scene.operator.targets()] == [uid]
+    assert [target.uid for target in scene.operator.listening.targets()] == [uid]
 
 
 async def test_job_whose_certificates_are_not_known_has_no_address_yet(scene: Scene) -> None:
     uid = scene.sees(_job())
     scene.sees(_pod(uid, enums.Role.COORDINATOR))
-    assert [target.address for target in scene.operator.targets()] == [""]
+    assert [target.address for target in scene.operator.listening.targets()] == [""]
     await scene.certified()
-    assert all(target.address for target in scene.operator.targets())
+    assert all(target.address for target in scene.operator.listening.targets())
 
 
 async def test_operator_that_leads_no_more_leaves_the_coordinators_to_the_one_that_does(scene: Scene) -> None:

@@ -82,7 +82,7 @@ async def test_namespace_that_loses_the_label_is_forgotten_and_its_run_left_alon
         assert len(scene.operator.cache) == 0
         assert scene.operator._lag_s() == 0.0, "no watch will ever report what is forgotten"
         assert b'rljob="run-a"' not in scene.operator.metrics.exposition()
-        assert scene.operator.targets() == []
+        assert scene.operator.listening.targets() == []
         before = scene.writes("run-a")
         changed = scene.client.hold(manifests.job("run-a", {"maxSteps": 9}))
         scene.operator.on_object(kinds.RLJOB, False, changed)
