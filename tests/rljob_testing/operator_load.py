@@ -9,6 +9,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
+import itertools
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -107,6 +108,26 @@ def standing_in() -> Iterator[tuple[StandIn, str]]:
         yield stand_in, f"127.0.0.1:{port}"
     finally:
         stand_in.loop.call_soon_threadsafe(ended.set)
+        thread.join()
+
+
+@contextlib.contextmanager
+def stepping(stand_in: StandIn, *, every_s: float = 5.0) -> Iterator[None]:
+    """Let all runs of a stand-in make a step now and then, for as long as the context lasts."""
+    ended = threading.Event()
+
+    def step_on() -> None:
+        for step in itertools.count(1):
+            stand_in.says(enums.Phase.RUNNING, step=step)
+            if ended.wait(every_s):
+                return
+
+    thread = threading.Thread(target=step_on, name="steps")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
         thread.join()
 
 

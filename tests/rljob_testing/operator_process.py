@@ -1,6 +1,7 @@
 """The operator as a process of its own under test: started, asked for what it counts, killed, restarted."""
 
 import json
+import os
 import pathlib
 import signal
 import socket
@@ -30,11 +31,13 @@ class OperatorProcess:
         coordinators: Mapping[str, str],
         settings: object,
         identity: str = "",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Write settings; nothing runs before `start`. settings: camelCase keys, as the chart renders them.
 
-        identity: its name among operators that elect a leader.
+        identity: its name among operators that elect a leader. environment: variables besides this process's own.
         """
+        self._environment = {**os.environ, **(environment or {})}
         folder.mkdir(parents=True, exist_ok=True)
         self._health, self._metrics = _free_port(), _free_port()
         self.identity = identity
@@ -60,7 +63,7 @@ class OperatorProcess:
         self.started_at = time.time()
         with self.log.open("ab") as log:
             root = pathlib.Path(__file__).parents[1]
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=root)
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=root, env=self._environment)
 
     def ready(self) -> float:
         """Wait for /readyz and return the seconds from start to ready."""

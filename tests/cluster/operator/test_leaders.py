@@ -4,6 +4,7 @@ Who wrote what, and when, is the API server's own audit log, in which each proce
 """
 
 import itertools
+import os
 import pathlib
 import time
 import zlib
@@ -13,78 +14,21 @@ import pytest
 
 from rljob_api import enums
 from rljob_operator.kube import kinds
-from rljob_testing import operator_installation
-from rljob_testing.operator_api import ClusterApi
-from rljob_testing.operator_audit import Request
+from rljob_testing import operator_nodes
 from rljob_testing.operator_installation import Installed
-from rljob_testing.operator_load import Load, Shape, StandIn, standing_in
-from rljob_testing.operator_process import OperatorProcess
+from rljob_testing.operator_load import Shape, StandIn, standing_in
+from rljob_testing.operator_pair import WITHIN_S, OperatorPair
 from rljob_testing.operator_series import total
-from rljob_testing.operator_stage import IMAGES
 
-TERMS = {"leaseSeconds": 10, "renewSeconds": 6, "retrySeconds": 2}
 # Lease and retry, and what an API server and a pass take.
 TAKEN_OVER_S, HANDED_OVER_S = 15.0, 3.0
-WITHIN_S = 120.0
 # Longer than a lease and a retry.
 FROZEN_S = 14.0
 NUM_JOBS = 12
+# Ten minutes and 200 jobs by hand: RLJOB_KILLS=30 pytest -s tests/cluster/operator/test_leaders.py -k again_and_again
+NUM_KILLS = int(os.environ.get("RLJOB_KILLS", "2"))
+NUM_UNDER_LOAD, KILLED_EVERY_S = (200, 20.0) if "RLJOB_KILLS" in os.environ else (NUM_JOBS, 20.0)
 SHAPE = Shape(minimal=True)
-
-
-class Pair:
-    """Operators a and b of one namespace, its jobs, and what both wrote there."""
-
-    def __init__(self, installed: Installed, folder: pathlib.Path, namespace: str, coordinator: str) -> None:
-        self._api, self._audit = ClusterApi(installed.cluster), installed.audit
-        self.namespace, self._mark = namespace, installed.audit.mark()
-        settings = {
-            "watchNamespaces": [namespace],
-            "jobs": {"images": dict(IMAGES)},
-            "leaderElection": {"enabled": True, "namespace": operator_installation.NAMESPACE, **TERMS},
-        }
-        self.operators = {
-            name: OperatorProcess(
-                folder / name, kubeconfig=installed.kubeconfig, coordinators={namespace: coordinator},
-                settings=settings, identity=f"{namespace}-{name}",
-            )
-            for name in "ab"
-        }  # fmt: skip
-        self.load = Load(self._api, [namespace], check=lambda: None)
-
-    def start(self) -> tuple[OperatorProcess, OperatorProcess]:
-        """Start both; return the one that leads and the one that waits, both ready."""
-        for operator in self.operators.values():
-            operator.start()
-        for operator in self.operators.values():
-            operator.ready()
-        self.load.until(lambda: len(self.leaders()) == 1, within_s=WITHIN_S)
-        (leader,) = self.leaders()
-        (other,) = set(self.operators) - {leader}
-        return self.operators[leader], self.operators[other]
-
-    def leaders(self) -> list[str]:
-        """Return who says that it leads."""
-        return [name for name, each in self.operators.items() if total(each.series(), "rljob_operator_leader") == 1]
-
-    def follows(self, number: int, replicas: int) -> float:
-        """Edit a job and return the seconds until its rollouts follow."""
-        return self.load.replicas_follow(number, replicas, within_s=WITHIN_S)
-
-    def writes(self) -> list[Request]:
-        """Return what both wrote in the namespace, in order."""
-        return [each for each in self._audit.writes(self._mark) if each.namespace == self.namespace]
-
-    def writers(self) -> list[str]:
-        """Return who wrote, one entry for each time that the writer changed."""
-        return [agent for agent, _ in itertools.groupby(each.agent for each in self.writes())]
-
-    def end(self) -> None:
-        """End both and remove the jobs."""
-        for operator in self.operators.values():
-            operator.end()
-        self._api.delete_all(kinds.RLJOB, self.namespace)
-        self._api.close()
 
 
 @pytest.fixture
@@ -96,16 +40,16 @@ def stand_in() -> Iterator[tuple[StandIn, str]]:
 @pytest.fixture
 def pair(
     installed: Installed, stand_in: tuple[StandIn, str], tmp_path: pathlib.Path, request: pytest.FixtureRequest
-) -> Iterator[Pair]:
+) -> Iterator[OperatorPair]:
     namespace = f"leaders-{zlib.crc32(request.node.name.encode())}"
-    both = Pair(installed, tmp_path, namespace, stand_in[1])
+    both = OperatorPair(installed, tmp_path, namespace, stand_in[1])
     try:
         yield both
     finally:
         both.end()
 
 
-def _made_once(pair: Pair, num_jobs: int) -> None:
+def _made_once(pair: OperatorPair, num_jobs: int) -> None:
     """See that every job has all of its children, and that no object was made twice."""
     pair.load.until(lambda: pair.load.count("Job") == num_jobs, within_s=WITHIN_S)
     made = [(each.resource, each.name) for each in pair.writes() if each.status == 201 and each.resource != "events"]
@@ -117,7 +61,7 @@ def _made_once(pair: Pair, num_jobs: int) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_a_leader_that_is_killed_among_starts_is_followed_in_time_and_nothing_is_made_twice(pair: Pair) -> None:
+def test_a_leader_that_is_killed_among_starts_is_followed_in_time_and_nothing_is_made_twice(pair: OperatorPair) -> None:
     leader, _ = pair.start()
     pair.load.create(SHAPE, 0, NUM_JOBS)
     pair.load.until(lambda: pair.load.count("Job") > 0, within_s=WITHIN_S)
@@ -131,7 +75,7 @@ def test_a_leader_that_is_killed_among_starts_is_followed_in_time_and_nothing_is
 
 
 @pytest.mark.timeout(900)
-def test_a_leader_that_hung_for_longer_than_its_lease_writes_nothing_once_it_runs_again(pair: Pair) -> None:
+def test_a_leader_that_hung_for_longer_than_its_lease_writes_nothing_once_it_runs_again(pair: OperatorPair) -> None:
     leader, other = pair.start()
     pair.load.create(SHAPE, 0, 1)
     pair.load.until(lambda: pair.load.count("Job") == 1, within_s=WITHIN_S)
@@ -149,7 +93,7 @@ def test_a_leader_that_hung_for_longer_than_its_lease_writes_nothing_once_it_run
 
 
 @pytest.mark.timeout(900)
-def test_a_leader_that_is_asked_to_end_hands_over_at_once(pair: Pair) -> None:
+def test_a_leader_that_is_asked_to_end_hands_over_at_once(pair: OperatorPair) -> None:
     leader, _ = pair.start()
     pair.load.create(SHAPE, 0, 1)
     pair.load.until(lambda: pair.load.count("Job") == 1, within_s=WITHIN_S)
@@ -159,7 +103,9 @@ def test_a_leader_that_is_asked_to_end_hands_over_at_once(pair: Pair) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_jobs_that_run_do_not_notice_that_another_operator_leads(pair: Pair, stand_in: tuple[StandIn, str]) -> None:
+def test_jobs_that_run_do_not_notice_that_another_operator_leads(
+    pair: OperatorPair, stand_in: tuple[StandIn, str]
+) -> None:
     leader, _ = pair.start()
     stand_in[0].says(enums.Phase.RUNNING, step=1)
     pair.load.create(SHAPE, 0, 2)
@@ -169,3 +115,56 @@ def test_jobs_that_run_do_not_notice_that_another_operator_leads(pair: Pair, sta
     pair.follows(0, 2)
     pair.load.until(lambda: pair.load.count("Pod") == 2 * SHAPE.pods + 1, within_s=WITHIN_S)
     assert before <= {pod["metadata"]["uid"] for pod in pair.load.pods()}
+
+
+def _orphans(pair: OperatorPair, num_jobs: int) -> list[str]:
+    """Return the children of jobs that are not there."""
+    uids = {each["uid"] for each in pair.load.metadata(kinds.RLJOB)}
+    assert len(uids) == num_jobs
+    return [
+        each["name"]
+        for kind in kinds.CHILDREN
+        for each in pair.load.metadata(kind, selector=kinds.MANAGED)
+        if not {owner["uid"] for owner in each.get("ownerReferences", ())} & uids
+    ]
+
+
+@pytest.mark.timeout(3600)
+def test_leaders_that_are_killed_again_and_again_under_load_disturb_no_run(
+    pair: OperatorPair, installed: Installed, stand_in: tuple[StandIn, str]
+) -> None:
+    leader, other = pair.start()
+    stand_in[0].says(enums.Phase.RUNNING, step=1)
+    half, taken_s, numbers = NUM_UNDER_LOAD // 2, list[float](), itertools.count()
+    with operator_nodes.played(installed.cluster):
+        pair.load.create(SHAPE, 0, half)
+        pair.load.until(lambda: pair.load.count("Pod") == half * SHAPE.pods, within_s=600.0)
+        before = {pod["metadata"]["uid"] for pod in pair.load.pods()}
+        pair.load.until(lambda: len(pair.running_since()) == half, within_s=600.0)
+        running, created = pair.running_since(), half
+        for kill in range(NUM_KILLS):
+            created_by = half + (NUM_UNDER_LOAD - half) * (kill + 1) // NUM_KILLS
+            pair.load.create(SHAPE, created, created_by)
+            created, killed_at = created_by, time.time()
+            leader.kill()
+            # There is always something to do.
+            while (written_at := pair.first_write(killed_at, not_of=leader.identity)) is None:
+                number = next(numbers)
+                pair.load.edit(number % half, {"maxSteps": 100 + number})
+                assert time.time() - killed_at < WITHIN_S
+                time.sleep(0.2)
+            taken_s.append(written_at - killed_at)
+            leader.start()
+            leader.ready()
+            leader, other = other, leader
+            time.sleep(max(0.0, KILLED_EVERY_S - (time.time() - killed_at)))
+        _made_once(pair, NUM_UNDER_LOAD)
+        pair.load.until(lambda: pair.load.count("Pod") == NUM_UNDER_LOAD * SHAPE.pods, within_s=600.0)
+        assert before <= {pod["metadata"]["uid"] for pod in pair.load.pods()}, "healthy runs keep their pods"
+        assert running.items() <= pair.running_since().items(), "they run all the time"
+    assert _orphans(pair, NUM_UNDER_LOAD) == []
+    ranked = sorted(taken_s)
+    print(
+        f"\n{NUM_KILLS} kills, {NUM_UNDER_LOAD} jobs, taken over after", *(f"{seconds:.1f}" for seconds in ranked), "s"
+    )
+    assert ranked[-1] <= TAKEN_OVER_S
