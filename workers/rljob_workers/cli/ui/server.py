@@ -66,8 +66,8 @@ class Site:
         query = urllib.parse.parse_qs(url.query, keep_blank_values=True, max_num_fields=50)
         if urllib.parse.urlsplit(f"//{host}").hostname not in _OWN_NAMES:
             return _problem(http.HTTPStatus.FORBIDDEN, f"the Host header is {host[:100]!r}, not this machine")
-        given = query.get("token", [""])[-1]
-        if url.path == "/" and given and self._is_token(given):
+        token = query.get("token", [""])[-1]
+        if url.path == "/" and token and self._is_token(token):
             value = f"{_COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/"
             return Answer(status=http.HTTPStatus.SEE_OTHER, body=b"", headers={"Location": "/", "Set-Cookie": value})
         if not self._is_token(_cookie(cookie)):
@@ -87,21 +87,21 @@ class Site:
             case ["", "api", "runs", name]:
                 return _answered(lambda: self._runs.run(name))
             case ["", "api", "runs", name, "trajectories"]:
-                return _answered(lambda: self._runs.trajectories(name, wanted(query)))
+                return _answered(lambda: self._runs.trajectories(name, trajectory_query(query)))
         return _problem(http.HTTPStatus.NOT_FOUND, "there is no such address")
 
-    def _is_token(self, given: str) -> bool:
-        return secrets.compare_digest(given.encode(), self._token.encode())
+    def _is_token(self, token: str) -> bool:
+        return secrets.compare_digest(token.encode(), self._token.encode())
 
 
-def wanted(query: Query) -> views.Wanted:
+def trajectory_query(query: Query) -> views.TrajectoryQuery:
     """Return what a query asks for. Raises ManifestError that names parameter, value and what would be right."""
 
     def one(key: str) -> str:
         return query.get(key, [""])[-1].strip()
 
     reward, reasons = one("reward"), tuple(filter(None, one("reason").split(",")))
-    return views.Wanted(
+    return views.TrajectoryQuery(
         row_filter=trajectories.RowFilter(
             reward=trajectories.reward_test(reward) if reward else None,
             reasons=trajectories.checked_reasons(reasons),

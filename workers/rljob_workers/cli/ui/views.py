@@ -38,7 +38,7 @@ class Chart:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class TrajectoryQuery:
     """Which trajectories: those from number `offset` on that the filter lets through."""
 
     row_filter: trajectories.RowFilter
@@ -125,11 +125,11 @@ def charts(run: history.Run) -> list[Chart]:
         )
         for title, unit, statistics_ in _STATISTICS
     ]
-    kept = [
+    drawn = [
         dataclasses.replace(chart, series={name: points for name, points in chart.series.items() if points})
         for chart in all_charts
     ]
-    return [chart for chart in kept if chart.series]
+    return [chart for chart in drawn if chart.series]
 
 
 def row_view(row: dumps.Row, facts: group_facts.Facts) -> JsonObject:
@@ -207,22 +207,22 @@ class Runs:
             "dumps": [kind for kind in (dumps.TRAINING, dumps.EVALUATION) if (directory.dumps / kind).is_dir()],
         }
 
-    def trajectories(self, name: str, wanted: Wanted) -> JsonObject:
+    def trajectories(self, name: str, query: TrajectoryQuery) -> JsonObject:
         """Return trajectories, newest weights first, and where those after them begin (None: there are none).
 
         Raises DataError if there is no such run, LedgerError if its ledger cannot be read.
         """
         directory = self.find(name)
         ledger, unreadable = group_facts.Ledger(directory.state), dumps.Unreadable()
-        kind = dumps.EVALUATION if wanted.evaluation else dumps.TRAINING
+        kind = dumps.EVALUATION if query.evaluation else dumps.TRAINING
         try:
-            rows = dumps.rows(directory.dumps, kind=kind, unreadable=unreadable, versions=wanted.versions)
-            matching = (row for row in rows if wanted.row_filter.matches(row, ledger.facts))
-            chosen = list(itertools.islice(matching, wanted.offset, wanted.offset + MOST_ROWS + 1))
+            rows = dumps.rows(directory.dumps, kind=kind, unreadable=unreadable, versions=query.versions)
+            matching = (row for row in rows if query.row_filter.matches(row, ledger.facts))
+            chosen = list(itertools.islice(matching, query.offset, query.offset + MOST_ROWS + 1))
             shown = [row_view(row, ledger.facts(row.group_id)) for row in chosen[:MOST_ROWS]]
         finally:
             ledger.close()
-        more = wanted.offset + MOST_ROWS if len(chosen) > MOST_ROWS else None
+        more = query.offset + MOST_ROWS if len(chosen) > MOST_ROWS else None
         return {"rows": shown, "next": more, "unreadable": unreadable.count}
 
     def _directories(self) -> Iterator[layout.RunDir]:
@@ -257,10 +257,10 @@ class Runs:
         except FileNotFoundError:
             return history.Run()
         key = (stat.st_mtime_ns, stat.st_size)
-        kept = self._histories.get(directory.path)
-        if kept is None or kept[0] != key:
-            kept = self._histories[directory.path] = (key, history.read(directory.history))
-        return kept[1]
+        cached = self._histories.get(directory.path)
+        if cached is None or cached[0] != key:
+            cached = self._histories[directory.path] = (key, history.read(directory.history))
+        return cached[1]
 
 
 def _changed_at(directory: layout.RunDir) -> str:
