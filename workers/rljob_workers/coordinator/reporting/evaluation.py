@@ -85,7 +85,7 @@ def refs(suites: Sequence[Suite], *, step: int) -> list[prompts.PromptRef]:
 
 def suite_result(items: Sequence[evaluations.Item], *, elapsed_s: float) -> dict[str, object]:
     """Return a suite's metrics: accuracy, score, avg_at_k, pass_at_k, n, samples, truncated, response_tokens,
-    formatted. pass_at: pass@k for k = 1, 2, ... up to the samples of a prompt; pass_at_k: the last of them.
+    formatted. pass_at: pass@k for k = 1, 2, ... up to the samples of a prompt.
     """
     groups = [_answers(codec.decode(types.PromptGroup, item.payload)) for item in items if item.payload is not None]
     missing = len(items) - len(groups)
@@ -102,7 +102,7 @@ def suite_result(items: Sequence[evaluations.Item], *, elapsed_s: float) -> dict
         "accuracy": accuracy,
         "score": statistics.fmean(answer.score for answer in answers),
         "avg_at_k": accuracy,
-        "pass_at_k": pass_at[-1],
+        "pass_at_k": statistics.fmean(c > 0 for c, _ in right),
         "pass_at": pass_at,
         "rm_win_rate": statistics.fmean(answer.score > 0.5 for answer in answers),
         "n": len(groups),

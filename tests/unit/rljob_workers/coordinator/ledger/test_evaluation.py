@@ -145,6 +145,11 @@ def test_pass_at_k_is_the_share_of_choices_of_k_samples_that_hold_a_right_one(ri
     assert "eval/s/pass@5" not in found
 
 
+def test_pass_at_k_counts_every_sample_of_a_prompt_that_has_more_than_the_others() -> None:
+    found = evaluation.suite_result([item(0, (1.0, 0.0)), item(1, (0.0, 0.0, 1.0))], elapsed_s=2.0)
+    assert found["pass_at_k"] == 1.0
+
+
 def test_a_result_of_an_earlier_release_has_pass_at_all_its_samples_alone() -> None:
     result = evaluation.suite_result([item(0, (1.0, 0.0, 0.0))], elapsed_s=2.0)
     del result["pass_at"]
