@@ -1,7 +1,5 @@
 """The page of `rljob ui` in a real browser without a network, on a run that was made by hand."""
 
-import json
-import os
 import pathlib
 import threading
 from collections.abc import Iterator
@@ -19,19 +17,9 @@ WRITTEN = "<img src=x onerror=\"document.title='broken in'\"> & <b>2</b>"
 @pytest.fixture
 def address(tmp_path: pathlib.Path) -> Iterator[str]:
     """Return the address that `rljob ui` prints."""
-    if not browser.is_there():
-        (pytest.fail if os.environ.get("CI") == "true" and os.geteuid() == 0 else pytest.skip)(
-            f"{browser.PROGRAM} is not here: tests/cluster/packages.sh installs it"
-        )
+    browser.require()
     run = run_folders.finished_run(tmp_path)
-    row = {
-        "task_id": "g1", "group_id": "g1", "sample_idx": 0, "attempt": 0, "query_id": "p1", "seqlen": 5,
-        "head_version": 1, "tail_version": 2, "version_rle": [[1, 1], [2, 1]], "prompt_len": 3, "reward": 0.5,
-        "raw_reward": 0.5, "truncated": False, "stop_reason": "stop", "formatted": True, "reason": "wrong",
-        "prompt": "1 + 1 = ", "completion": WRITTEN, "segments": None, "turns": None,
-    }  # fmt: skip
-    (run.dumps / "rollout" / "2").mkdir(parents=True)
-    (run.dumps / "rollout" / "2" / "g1.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    run_folders.dump_row(run, "g1", version=2, head_version=1, version_rle=[[1, 1], [2, 1]], completion=WRITTEN)
     with server.Server(server.Site(views.Runs(run.path.parent), token=TOKEN), port=0) as serves:
         thread = threading.Thread(target=serves.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

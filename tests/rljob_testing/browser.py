@@ -1,8 +1,11 @@
 """A real browser without a window, whose network is this machine, and what a page wrote to its console there."""
 
+import os
 import pathlib
 import shutil
 import subprocess
+
+import pytest
 
 PROGRAM = "chromium"
 _ENDS_S = 120.0
@@ -14,6 +17,14 @@ _MARK = ":CONSOLE:"
 def is_there() -> bool:
     """Return whether this machine has it (tests/cluster/packages.sh installs it)."""
     return shutil.which(PROGRAM) is not None
+
+
+def require() -> None:
+    """Skip the test where the browser is not there; in CI, where it is installed, fail."""
+    if not is_there():
+        (pytest.fail if os.environ.get("CI") == "true" and os.geteuid() == 0 else pytest.skip)(
+            f"{PROGRAM} is not here: tests/cluster/packages.sh installs it"
+        )
 
 
 def console_of(page: pathlib.Path, profile: pathlib.Path) -> list[str]:

@@ -22,3 +22,19 @@ def finished_run(folder: pathlib.Path, name: str = "small") -> layout.RunDir:
     log.write(journal.Entry(event="segment_end", at=30.0, detail="finished"))
     log.close()
     return directory
+
+
+def dump_row(
+    run: layout.RunDir, group: str, sample: int = 0, *, version: int = 0, kind: str = "rollout", **changes: object
+) -> None:
+    """Append a row to the dumps of a run, in the form of docs/design/workflows.md#s-10."""
+    row = {
+        "task_id": group, "group_id": group, "sample_idx": sample, "attempt": 0, "query_id": "p1", "seqlen": 5,
+        "head_version": version, "tail_version": version, "version_rle": [[version, 2]], "prompt_len": 3,
+        "reward": 0.0, "raw_reward": 0.0, "truncated": False, "stop_reason": "stop", "formatted": True,
+        "reason": "wrong", "prompt": "1 + 1 = ", "completion": "3", "segments": None, "turns": None,
+    }  # fmt: skip
+    path = run.dumps / kind / str(version) / f"{group}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row | changes) + "\n")

@@ -27,7 +27,7 @@ FROZEN_S = 14.0
 NUM_JOBS = 12
 # Ten minutes and 200 jobs by hand: RLJOB_KILLS=30 pytest -s tests/cluster/operator/test_leaders.py -k again_and_again
 NUM_KILLS = int(os.environ.get("RLJOB_KILLS", "2"))
-NUM_UNDER_LOAD, KILLED_EVERY_S = (200, 20.0) if "RLJOB_KILLS" in os.environ else (NUM_JOBS, 20.0)
+NUM_UNDER_LOAD, KILLED_EVERY_S = 200 if "RLJOB_KILLS" in os.environ else NUM_JOBS, 20.0
 SHAPE = Shape(minimal=True)
 
 

@@ -1,18 +1,12 @@
 """The browser that looks at reports notices what it is there for."""
 
-import os
 import pathlib
-
-import pytest
 
 from rljob_testing import browser
 
 
 def test_page_whose_script_fails_is_noticed_and_a_plain_one_is_silent(tmp_path: pathlib.Path) -> None:
-    if not browser.is_there():
-        (pytest.fail if os.environ.get("CI") == "true" and os.geteuid() == 0 else pytest.skip)(
-            f"{browser.PROGRAM} is not here: tests/cluster/packages.sh installs it"
-        )
+    browser.require()
     broken, plain = tmp_path / "broken.html", tmp_path / "plain.html"
     broken.write_text("<!doctype html><html><body><script>nothing.at.all</script></body></html>")
     plain.write_text("<!doctype html><html><body><p>a page</p></body></html>")

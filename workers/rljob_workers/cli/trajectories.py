@@ -44,11 +44,7 @@ def row_lines(
     """
     yield _heading(row, facts)
     yield "  " + "  ".join(_facts(row, facts))
-    parts = row.segments or (
-        dumps.Part(role="prompt", len=row.prompt_len, text=row.prompt),
-        dumps.Part(role="gen", len=row.seqlen - row.prompt_len, text=row.completion),
-    )
-    for part in parts:
+    for part in row.parts:
         again = part.role == "prompt" and before is not None and before.prompt == part.text
         yield f"  {_PARTS.get(part.role, 'context')} ({part.len} tokens{', as above' if again else ''})"
         if not again:

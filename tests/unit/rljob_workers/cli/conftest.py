@@ -1,6 +1,6 @@
 """Run directories as runs leave them, made by hand, and the command line in this process."""
 
-import json
+import functools
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 
@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rljob_testing.fake_kubectl import FakeKubectl
-from rljob_testing.run_folders import finished_run
+from rljob_testing.run_folders import dump_row, finished_run
 from rljob_workers.cli.app import app
 from rljob_workers.local.rundir import layout
 
@@ -32,19 +32,7 @@ def run(tmp_path: pathlib.Path) -> layout.RunDir:
 def dumped(run: layout.RunDir) -> Callable[..., None]:
     """Return what appends a row to the dumps of `run`, in the form of docs/design/workflows.md#s-10."""
 
-    def dump(group: str, sample: int = 0, *, version: int = 0, kind: str = "rollout", **changes: object) -> None:
-        row = {
-            "task_id": group, "group_id": group, "sample_idx": sample, "attempt": 0, "query_id": "p1", "seqlen": 5,
-            "head_version": version, "tail_version": version, "version_rle": [[version, 2]], "prompt_len": 3,
-            "reward": 0.0, "raw_reward": 0.0, "truncated": False, "stop_reason": "stop", "formatted": True,
-            "reason": "wrong", "prompt": "1 + 1 = ", "completion": "3", "segments": None, "turns": None,
-        }  # fmt: skip
-        path = run.dumps / kind / str(version) / f"{group}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row | changes) + "\n")
-
-    return dump
+    return functools.partial(dump_row, run)
 
 
 @pytest.fixture

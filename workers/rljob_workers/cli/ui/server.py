@@ -11,18 +11,14 @@ import http
 import http.cookies
 import http.server
 import json
-import logging
 import pathlib
 import secrets
-import socket
 import urllib.parse
 from collections.abc import Callable, Mapping
 
 from rljob_api import errors
 from rljob_workers.cli import trajectories
 from rljob_workers.cli.ui import views
-
-logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 _OWN_NAMES = frozenset({"127.0.0.1", "localhost"})
@@ -157,15 +153,11 @@ class Server(http.server.ThreadingHTTPServer):
         except OSError as error:
             raise errors.UnavailableError(f"cannot listen on {HOST}:{port}: {error.strerror}") from error
 
-    def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
-        """Take a connection; one that says nothing for a while is closed."""
-        connection, address = super().get_request()
-        connection.settimeout(30.0)
-        return connection, address
-
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     server: Server
+    # Seconds after which a connection that says nothing is closed.
+    timeout = 30.0
     server_version, sys_version = "rljob", ""
 
     def do_GET(self) -> None:

@@ -135,10 +135,6 @@ def charts(run: history.Run) -> list[Chart]:
 def row_view(row: dumps.Row, facts: group_facts.Facts) -> JsonObject:
     """Return a trajectory as it is shown: its parts with their texts, cut at `MOST_CHARS`, and what became of it."""
     fields = trajectories.row_fields(row, facts)
-    parts = row.segments or (
-        dumps.Part(role="prompt", len=row.prompt_len, text=row.prompt),
-        dumps.Part(role="gen", len=row.seqlen - row.prompt_len, text=row.completion),
-    )
     left_out = ("prompt", "completion", "segments")
     return {
         **{name: value for name, value in fields.items() if name not in left_out},
@@ -149,7 +145,7 @@ def row_view(row: dumps.Row, facts: group_facts.Facts) -> JsonObject:
                 "text": part.text[:MOST_CHARS],
                 "characters_left_out": max(0, len(part.text) - MOST_CHARS),
             }
-            for part in parts
+            for part in row.parts
         ],
     }
 
@@ -189,17 +185,17 @@ class Runs:
     def run(self, name: str) -> JsonObject:
         """Return one run: its summary, why it waits, and its curves. Raises DataError if there is no such run."""
         directory = self.find(name)
-        now = time.time()
+        summary, now = self._summary(directory), time.time()
         account = inspect.account(
             directory,
-            live.ask(directory) if live.is_running(directory) else None,
+            live.ask(directory) if summary["state"] == "running" else None,
             states=live.states(directory),
             events=(),
             now=now,
         )
         run = self._history(directory)
         return {
-            **self._summary(directory),
+            **summary,
             "why": list(why_text.lines(account, now)),
             "charts": [chart.as_json() for chart in charts(run)],
             "checkpoints": list(run.checkpoints),

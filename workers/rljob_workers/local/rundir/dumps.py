@@ -69,6 +69,14 @@ class Row(pydantic.BaseModel):
     segments: tuple[Part, ...] | None = None
     turns: tuple[Turn, ...] | None = None
 
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Return the segments; of a row without them, its prompt and its completion."""
+        return self.segments or (
+            Part(role="prompt", len=self.prompt_len, text=self.prompt),
+            Part(role="gen", len=self.seqlen - self.prompt_len, text=self.completion),
+        )
+
 
 @dataclasses.dataclass(slots=True)
 class Unreadable:

@@ -49,8 +49,6 @@ class Step:
     phases_s: Mapping[str, float] = dataclasses.field(default_factory=dict)
     generating: Sequence[intervals.Span] = ()
     mixed_version_trajectories: int = 0
-    logprob_gap: float | None = None
-    logprob_gap_all: float | None = None
     rollout_wait_share: float | None = None
     stats: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
@@ -58,6 +56,16 @@ class Step:
     def wait_s(self) -> float:
         """Return the seconds that the trainer waited for the batch."""
         return self.phases_s.get("wait", 0.0)
+
+    @property
+    def logprob_gap(self) -> float | None:
+        """Return the gap of engine and trainer under the same weights, nats."""
+        return self.stats.get(enums.StepStat.LOGPROB_ABS_DIFF)
+
+    @property
+    def logprob_gap_all(self) -> float | None:
+        """Return the gap over all sampled tokens, of whatever version, nats."""
+        return self.stats.get(enums.StepStat.BEHAVIOR_ABS_DIFF)
 
     @property
     def total_s(self) -> float:
@@ -199,8 +207,6 @@ def _step(line: _Line, generated_before: int) -> Step:
         phases_s={phase: float(stats[stat]) for phase, stat in PHASES.items() if stat in stats},
         generating=tuple((begin, end) for begin, end in line.get("generate", ())),
         mixed_version_trajectories=line.get("mixed_version_trajectories", 0),
-        logprob_gap=stats.get(enums.StepStat.LOGPROB_ABS_DIFF),
-        logprob_gap_all=stats.get(enums.StepStat.BEHAVIOR_ABS_DIFF),
         stats=stats,
     )
 

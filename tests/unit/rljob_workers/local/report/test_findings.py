@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from rljob_api import enums
 from rljob_workers.local.report import findings, summary
 from rljob_workers.local.rundir import history, journal
 
@@ -22,6 +23,10 @@ def found(told: history.Run, *entries: journal.Entry, **numbers: Any) -> dict[st
     whole = summary.summarize(told, wall_s=100.0, peak_rss_bytes={})
     changed = whole.model_copy(update=numbers)
     return {one.section: one.sentence for one in findings.findings(told, changed, entries)}
+
+
+def gap(nats: float) -> dict[str, float]:
+    return {enums.StepStat.LOGPROB_ABS_DIFF: nats}
 
 
 def counts(**changes: int) -> summary.TrajectoriesPart:
@@ -95,10 +100,10 @@ def test_version_that_stops_generation_for_more_than_a_tenth_of_a_step_is_told()
 
 
 def test_gap_is_judged_by_its_median_so_that_one_odd_step_says_nothing() -> None:
-    steps = [step(number, logprob_gap=0.03) for number in range(1, 10)]
-    one_odd = history.Run(steps=[*steps, step(10, logprob_gap=2.0)])
+    steps = [step(number, stats=gap(0.03)) for number in range(1, 10)]
+    one_odd = history.Run(steps=[*steps, step(10, stats=gap(2.0))])
     assert found(one_odd) == {}
-    assert "0.060 nats" in found(run(logprob_gap=0.06))[findings.GAP]
+    assert "0.060 nats" in found(run(stats=gap(0.06)))[findings.GAP]
 
 
 def test_processes_that_came_back_are_counted() -> None:

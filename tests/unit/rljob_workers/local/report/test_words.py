@@ -28,7 +28,7 @@ def step(number: int, reward: float) -> history.Step:
         tokens_generated=600,
         phases_s={"wait": 1.0, "forward_backward": 5.0, "optimizer": 3.0},
         generating=((10.0 * number - 4, 10.0 * number + 4),),
-        logprob_gap=0.03,
+        stats={enums.StepStat.LOGPROB_ABS_DIFF: 0.03},
         rollout_wait_share=0.2,
     )
 
