@@ -1,13 +1,16 @@
 r"""`areal-math`: every row of docs/design/graders.md#s-5-5, in both modes; each correction; what is refused."""
 
 import pathlib
+import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rljob_api import enums, errors, process_config
-from rljob_testing import areal_sample, grader_rows
+from rljob_testing import areal_sample, fuzzing, grader_rows
 from rljob_workers.verifier.graders import base, registry
-from rljob_workers.verifier.graders.areal import areal_grader
+from rljob_workers.verifier.graders.areal import areal_grader, normalization
 
 R = enums.VerdictReason
 ROWS = grader_rows.AREAL_MATH
@@ -223,3 +226,18 @@ def test_unusable_file_of_solutions_is_refused_naming_line_and_key(
     path.write_text(text)
     with pytest.raises(errors.ManifestError, match=message):
         make_grader("Strict", solutionPath=str(path))
+
+
+PIECES = st.one_of(
+    st.sampled_from(normalization.UNITS), st.sampled_from([" ", ".", "-", "5", "x", "a b", "\u00b0", "s"])
+)
+
+
+@fuzzing.settings
+@given(st.lists(PIECES, max_size=12).map("".join) | st.lists(PIECES, max_size=12).map(" ".join))
+def test_units_are_deleted_as_the_original_tries_each_of_them(text: str) -> None:
+    expected = text
+    for _ in range(2):
+        for unit in normalization.UNITS:
+            expected = re.sub(rf"(^|\W){unit}($|\W)", r"\1\2", expected) or expected
+    assert normalization.without_units(text) == expected

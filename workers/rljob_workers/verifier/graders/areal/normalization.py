@@ -117,6 +117,13 @@ _WORDS = (
 )
 SINGULAR = tuple(_WORDS.split("|"))
 UNITS = (*SINGULAR, *(word + "s" for word in SINGULAR))
+_WORD = re.compile(r"\w+")
+# Of each unit what is there before its pattern is tried: its words alone, and the parts between its dots, as a dot is
+# any character to the original, which uses each unit as a pattern.
+_SCREENED_UNITS = tuple(
+    (unit, frozenset() if "." in unit else frozenset(_WORD.findall(unit)), tuple(filter(None, unit.split("."))))
+    for unit in UNITS
+)
 
 
 _PASSES = 2
@@ -151,17 +158,18 @@ def compat(text: str) -> str:
 
 def without_units(text: str) -> str:
     """Return the text without unit words wherever they are alone, as the original deletes them."""
+    # No deletion joins two words: what is not among them now never is.
+    words = frozenset(_WORD.findall(text))
+    units = [(unit, parts) for unit, alone, parts in _SCREENED_UNITS if alone <= words]
     for _ in range(_PASSES):
-        for unit in UNITS:
-            # A dot is any character: what is between dots must be there before a pattern is tried.
-            if all(part in text for part in unit.split(".")):
+        for unit, parts in units:
+            if all(part in text for part in parts):
                 text = _unit_pattern(unit).sub(r"\1\2", text) or text
     return text
 
 
 @functools.cache
 def _unit_pattern(unit: str) -> re.Pattern[str]:
-    # The original uses each word as a pattern: its dots match any character.
     return re.compile(rf"(^|\W){unit}($|\W)")
 
 
