@@ -1,5 +1,7 @@
 # Everything a person or a pipeline runs. `make help` prints the targets.
 SHELL := /bin/bash
+# Images of Python set it, and hundreds of processes would each compile all that they import.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3.11
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -42,7 +44,7 @@ $(STAMP): $(LOCK) pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check "uv==0.13.8"
 	@echo "installing the pinned environment into $(VENV) (about $(if $(filter cuda,$(DEVICE)),9,6) GB; minutes with a cold cache)"
-	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip sync -q --require-hashes --python $(BIN)/python $(LOCK)
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip sync -q --compile-bytecode --require-hashes --python $(BIN)/python $(LOCK)
 	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@rm -f $(VENV)/.installed-*; touch $@
 
