@@ -111,8 +111,8 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
 
 
 def warnings(job: RLJob) -> list[str]:
-    """Return a sentence for every legal but doubtful combination."""
-    return rules.warnings(job.spec)
+    """Return a sentence for every legal but doubtful combination of a job on one machine."""
+    return [*rules.warnings(job.spec), *rules.one_machine_warnings(job.spec)]
 
 
 def _process(job: RLJob, placement: Placement, role: enums.Role, process: ProcessPlacement) -> dict[str, Any]:

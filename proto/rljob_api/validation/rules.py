@@ -28,8 +28,13 @@ def problems(spec: JobSpec) -> list[str]:
 
 
 def warnings(spec: JobSpec) -> list[str]:
-    """Return a sentence for every legal but doubtful combination."""
+    """Return a sentence for every legal but doubtful combination, wherever the job runs."""
     return [sentence for rule in WARNINGS for sentence in rule(spec)]
+
+
+def one_machine_warnings(spec: JobSpec) -> list[str]:
+    """Return a sentence for everything that is written for a cluster and does nothing on one machine."""
+    return [sentence for rule in ONE_MACHINE_WARNINGS for sentence in rule(spec)]
 
 
 # What a job in a cluster has to say of its storage, whatever else it says.
@@ -181,6 +186,22 @@ def wide_gspo_band(spec: JobSpec) -> Iterator[str]:
         yield messages.invalid("algorithm.loss.clipLow", spec.algorithm.loss.clip_low, 'gspo is published with "3e-4"')
 
 
+def band_without_effect(spec: JobSpec) -> Iterator[str]:
+    """The band is around the policy that a step starts from: the first update is made there, where the ratio is 1."""
+    loss, updates = spec.algorithm.loss, spec.algorithm.updates_per_step
+    if updates > 1 or loss.proximal not in ("Recompute", "Reuse"):
+        return
+    for key in ("clipLow", "clipHigh", "dualClip", "tauPos", "tauNeg"):
+        if (value := written_value(loss, key)) is not None:
+            yield messages.invalid(
+                f"algorithm.loss.{key}",
+                value,
+                f"a step makes one update from proximal {loss.proximal}, where the ratio is 1 and no bound acts;"
+                " set algorithm.minibatches or algorithm.epochs to 2 or more, or algorithm.loss.proximal Behavior,"
+                " whose band is around the policy that sampled",
+            )
+
+
 def template_without_its_grader(spec: JobSpec) -> Iterator[str]:
     """The prompt asks for one form of answer and the grader for another."""
     yield from _unfit("data.template", spec.data.template, spec.verifier.rewards)
@@ -293,10 +314,10 @@ WARNINGS = (
     uncapped_weight,
     product_bounds,
     wide_gspo_band,
+    band_without_effect,
     template_without_its_grader,
     rounded_before_served,
     wider_than_trained,
-    scaled_in_a_cluster_only,
-    served_in_a_cluster_only,
     unconfined_programs,
 )
+ONE_MACHINE_WARNINGS = (scaled_in_a_cluster_only, served_in_a_cluster_only)

@@ -75,6 +75,7 @@ TOLD = {
     "normalize advantage": "over the batch",
     "gamma": "over the batch",
     "correction": "behavior weight",
+    "clip": "clip band",
     "updates": "minibatches",
     "learning rate": "learning rate",
     "Adam eps": "optimizer",

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from rljob_api import resolve
 from rljob_api.manifest.job import RLJob
 from rljob_api.validation import rules
 
@@ -807,13 +808,9 @@ WARNED: dict[str, tuple[Mapping[str, object], str]] = {
         {"model.dtype": "float32"},
         "spec.model.dtype is 'float32', but the weights of a trainer in bfloat16 are published",
     ),
-    "autoscaling on one machine": (
-        {"rollout.autoscaling": {"maxReplicas": 2}},
-        "spec.rollout.autoscaling.provider is 'HPA', but on one machine the replicas stay",
-    ),
-    "a RuntimeClass, which one machine does not have": (
-        {"verifier.isolation": {"type": "RuntimeClass", "runtimeClassName": "gvisor"}},
-        "spec.verifier.isolation.runtimeClassName is 'gvisor', but it is for pods alone: rljob run refuses it",
+    "a clip band that is centred on the policy itself": (
+        {f"{LOSS}.clipHigh": "0.28"},
+        "spec.algorithm.loss.clipHigh is '0.28', but a step makes one update from proximal Recompute",
     ),
     "programs that nothing confines": (
         {"verifier.rewards.0.type": "code", "verifier.isolation": {"type": "None"}, "verifier.allowUnsafe": True},
@@ -842,6 +839,58 @@ def test_doubtful_setting_is_warned_of_and_not_refused(case: str, make_job: Make
     (sentence,) = rules.warnings(spec)
     assert sentence.startswith(begin)
     assert rules.problems(spec) == []
+
+
+ONE_MACHINE: dict[str, tuple[Mapping[str, object], str]] = {
+    "autoscaling": (
+        {"rollout.autoscaling": {"maxReplicas": 2}},
+        "spec.rollout.autoscaling.provider is 'HPA', but on one machine the replicas stay",
+    ),
+    "a RuntimeClass": (
+        {"verifier.isolation": {"type": "RuntimeClass", "runtimeClassName": "gvisor"}},
+        "spec.verifier.isolation.runtimeClassName is 'gvisor', but it is for pods alone: rljob run refuses it",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ONE_MACHINE)
+def test_what_is_for_clusters_alone_is_warned_of_on_one_machine_and_not_in_a_cluster(
+    case: str, make_job: MakeJob
+) -> None:
+    changes, begin = ONE_MACHINE[case]
+    job = make_job(changes)
+    assert rules.warnings(job.spec) == []
+    (sentence,) = resolve.warnings(job)
+    assert sentence.startswith(begin)
+
+
+@pytest.mark.parametrize(
+    ("changes", "without_effect"),
+    [
+        pytest.param({}, [], id="nothing is written"),
+        pytest.param({"clipLow": "0.2", "clipHigh": "0.3"}, ["clipLow", "clipHigh"], id="one update"),
+        pytest.param({"clipLow": "0.2", "proximal": "Reuse"}, ["clipLow"], id="the forward itself is the centre"),
+        pytest.param({"dualClip": "3"}, ["dualClip"], id="the cap on negative advantages"),
+        pytest.param({"type": "gspo", "clipLow": "3e-4"}, ["clipLow"], id="ratios of sequences"),
+        pytest.param({"type": "cispo", "clipHigh": "4"}, ["clipHigh"], id="a clipped weight"),
+        pytest.param({"type": "sapo", "tauPos": "2"}, ["tauPos"], id="a smooth band"),
+        pytest.param({"clipLow": "0.2", "proximal": "Behavior"}, [], id="a band around the policy that sampled"),
+        pytest.param({"clipLow": "0.2", "proximal": "LogLinear"}, [], id="a centre between the two"),
+    ],
+)
+def test_a_band_without_effect_is_named_with_what_gives_it_one(
+    changes: Mapping[str, object], without_effect: list[str], make_job: MakeJob
+) -> None:
+    loss = {f"{LOSS}.{key}": value for key, value in changes.items()}
+    sentences = list(rules.band_without_effect(make_job(loss).spec))
+    assert [sentence.split(" is ")[0] for sentence in sentences] == [f"spec.{LOSS}.{key}" for key in without_effect]
+    assert all("algorithm.minibatches" in sentence and "proximal Behavior" in sentence for sentence in sentences)
+
+
+@pytest.mark.parametrize("more", ["minibatches", "epochs"])
+def test_a_second_update_gives_a_band_its_effect(more: str, make_job: MakeJob) -> None:
+    spec = make_job({f"{LOSS}.clipLow": "0.2", f"algorithm.{more}": 2}).spec
+    assert list(rules.band_without_effect(spec)) == []
 
 
 FORMATS = ("bfloat16", "float16", "float32")

@@ -6,6 +6,7 @@ import pathlib
 import signal
 
 from rljob_api import enums, process_config
+from rljob_api.validation import rules
 from rljob_workers.coordinator import changes, config_watch, context, dispatch, housekeeping, resume, service, training
 from rljob_workers.coordinator.ledger import thread
 from rljob_workers.coordinator.reporting import metrics
@@ -34,6 +35,8 @@ async def serve(config: process_config.CoordinatorConfig, config_path: pathlib.P
     metrics = metrics_module.Metrics(role=enums.Role.COORDINATOR, job=config.job)
     data = await asyncio.to_thread(resume.load_data, config)
     state = resume.open_state(config, data_digest=data.digest, now=clock.now())
+    for warning in rules.warnings(config.spec):
+        logger.warning("%s", warning, extra={"event": "doubtful_setting"})
     parts = make_context(config, clock=clock, metrics=metrics, data=data, state=state)
     store = store_process.StoreProcess(
         config_path=config_path,

@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
-from rljob_api import enums, errors, process_config
+from rljob_api import enums, errors, process_config, resolve
 from rljob_workers.local import prepare, processes
 from rljob_workers.local.checks import missing, preflight
 from rljob_workers.local.report import render, summary
@@ -48,6 +48,8 @@ def run_job(
     resolved = prepare.resolve_here(manifest, run_dir=directory.path, uid=identity.uid)
     configs = launch.process_names(resolved.configs)
     prepare.gpus_here(configs)
+    for warning in resolve.warnings(manifest.job):
+        print(f"warning: {warning}", file=stream, flush=True)
     if not skip_check:
         check(configs, programs=programs, stream=stream)
     with directory.lock() as lock:

@@ -27,7 +27,7 @@ spec:
   maxSteps: %(steps)d
   model: {name: "builtin:smollm2-135m-instruct"}
   data: {template: "raw", train: [{name: t, path: t.jsonl, maxPromptTokens: 32}]}
-  algorithm: {groupSize: 4, promptsPerStep: 2}
+  algorithm: {groupSize: 4, promptsPerStep: 2, loss: {clipHigh: "0.28"}}
   rollout: {engine: {maxModelLen: 64, maxNumSeqs: 4}, sampling: {maxTokens: 8}}
   verifier: {rewards: [{name: sum, type: exact}]}
   checkpoint: {everySteps: 5}
@@ -152,6 +152,7 @@ def test_finished_run_ends_in_order_and_leaves_summary_and_report(stage: Stage) 
     code, out, err = finish(stage.begin(steps=6))
     assert (code, err) == (0, "")
     marked.assert_untold(out)
+    assert out.startswith("warning: spec.algorithm.loss.clipHigh is '0.28', but a step makes one update")
     ends = [event for event in stage.events if event.endswith("ended")]
     assert ends == ["trainer ended", "rollout ended", "verifier ended", "coordinator ended"]
     assert stage.left_over() == []

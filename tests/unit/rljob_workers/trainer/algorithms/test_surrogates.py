@@ -56,6 +56,16 @@ def test_gspo_averages_the_advantage_over_the_row_and_shares_the_gradient_of_s_a
     assert logprobs.grad.tolist() == pytest.approx([-0.5, -0.5, 0.25, 0.25])
 
 
+@pytest.mark.parametrize("advantage", [-1.0, 2.0])
+@pytest.mark.parametrize("loss_type", ["ppo", "gspo", "cispo"])
+def test_a_band_does_nothing_at_the_policy_that_it_is_centred_on(loss_type: str, advantage: float) -> None:
+    """What `rljob plan` warns of where a step makes one update. Off the centre the two bands differ."""
+    narrow, wide = (config(loss_type, low=width, high=width) for width in (0.01, 0.9))
+    assert token(advantage, 1.0, narrow) == token(advantage, 1.0, wide)
+    off_centre = 1.5 if advantage > 0 or loss_type == "cispo" else 0.5
+    assert token(advantage, off_centre, narrow) != token(advantage, off_centre, wide)
+
+
 @pytest.mark.covers("algorithms 6.4", "algorithms 15")
 @pytest.mark.parametrize(
     ("advantage", "ratio", "slope"), [(2.0, 6.0, -10.0), (-1.0, 3.0, 3.0), (1.0, 0.5, -0.5), (0.0, 2.0, 0.0)]
