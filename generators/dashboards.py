@@ -442,6 +442,20 @@ RUN = (
                 ],
             ),
             Panel(
+                title="Lengths by fate",
+                question="Are long answers trained as often as short ones?",
+                good="Trained and stale answers have the same mean length, and none is cancelled.",
+                otherwise="Set async.onStale to Mask, or raise async.maxOffPolicySteps.",
+                unit="short",
+                queries=[
+                    Query(
+                        f"sum by (fate) (increase(rljob_answer_tokens_total{{{JOB}}}{_RATE}))"
+                        f" / sum by (fate) (increase(rljob_answers_total{{{JOB}}}{_RATE}))",
+                        "mean tokens, {{fate}}",
+                    ),
+                ],
+            ),
+            Panel(
                 title="Answers cut",
                 question="Are answers cut by the length limit?",
                 good="Below a few per cent.",

@@ -71,6 +71,8 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_trajectories_total": {
         "outcome": tuple(map(str, enums.TrajectoryOutcome))[:-1],
     },
+    "rljob_answers_total": {"fate": tuple(map(str, enums.AnswerFate))},
+    "rljob_answer_tokens_total": {"fate": tuple(map(str, enums.AnswerFate))},
     "rljob_groups_dropped_total": {"reason": tuple(map(str, enums.DropReason))},
     "rljob_prompt_retries_total": {"class": ("infra", "data")},
     "rljob_infra_failures_total": {"role": (*_ROLES, "other"), "reason": _INFRA},
@@ -101,7 +103,7 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_trainer_wait_seconds_total": {"reason": ("batch", "publish", "checkpoint", "peers")},
     "rljob_loss": {"component": ("policy", "kl", "value", "entropy")},
     "rljob_clip_fraction": {"bound": ("low", "high", "dual")},
-    "rljob_masked_token_ratio": {"reason": ("correction", "reject", "truncated", "m2po")},
+    "rljob_masked_token_ratio": {"reason": ("correction", "reject", "stale", "truncated", "m2po")},
     "rljob_nonfinite_total": {"what": ("loss", "gradient", "logprob")},
     "rljob_gpu_memory_bytes": {"kind": ("allocated", "reserved")},
 }  # fmt: skip

@@ -69,6 +69,17 @@ class DropReason(enum.StrEnum):
 LEFT_OUT = (DropReason.TOO_LONG, DropReason.INVALID_RECORD)
 
 
+class AnswerFate(enum.StrEnum):
+    """What became of a generated answer, the label of rljob_answers_total. CANCELLED: its group grew too old while it
+    was generated, so its length is not known; STALE: too old once it was whole; FILTERED: by data.filterGroups.
+    """
+
+    TRAINED = "trained"
+    STALE = "stale"
+    CANCELLED = "cancelled"
+    FILTERED = "filtered"
+
+
 class TrajectoryOutcome(enum.StrEnum):
     """Answer to a submitted group, and the label of rljob_trajectories_total."""
 

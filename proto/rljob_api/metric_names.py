@@ -51,8 +51,20 @@ METRICS: tuple[Metric, ...] = (
     _g(_C, "rljob_queue_depth", "Prompt groups by ledger state.", "queue"),
     _g(_C, "rljob_inflight_limit", "Groups that the staleness bound still admits."),
     _c(_C, "rljob_trajectories_total", "Submitted trajectories by outcome.", "outcome"),
+    _c(_C, "rljob_answers_total", "Answers by what became of them.", "fate"),
+    _c(
+        _C,
+        "rljob_answer_tokens_total",
+        "Sampled tokens of those answers; unknown, and not counted, where cancelled.",
+        "fate",
+    ),
     _c(_C, "rljob_groups_dropped_total", "Dropped groups by reason.", "reason"),
-    _h(_C, "rljob_trajectory_staleness_steps", "Age in steps of each consumed group.", buckets=_STEPS),
+    _h(
+        _C,
+        "rljob_trajectory_staleness_steps",
+        "Age in steps of each consumed group's oldest token in the loss.",
+        buckets=_STEPS,
+    ),
     _c(_C, "rljob_prompt_retries_total", "Prompts offered again, by class of failure.", "class"),
     _c(
         _C,

@@ -393,7 +393,8 @@ class MicroBatch:
     tokens, position_ids [T]. Per sampled token [N]: target_index (where it stands), predictor_index (the position
     whose output predicts it: the one before it, or the last token of the parent if it opens its segment), logprobs
     (behavior), advantages, version_steps, row_index (into `rows`). Where the trainer makes the advantages, `rewards`
-    holds what each token earned and `turn_ids` its turn; both are empty where advantages come ready.
+    holds what each token earned and `turn_ids` its turn; both are empty where advantages come ready. oldest_step:
+    tokens that versions of smaller steps sampled leave the loss; they stay context, and count in denominators.
     """
 
     update: int
@@ -409,6 +410,7 @@ class MicroBatch:
     rows: Sequence[RowHeader]
     rewards: Floats = NO_FLOATS
     turn_ids: Ints = NO_INTS
+    oldest_step: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -637,6 +639,14 @@ class EvaluationResult:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Concern:
+    """What is wrong with how a run learns while it goes on: a reason in CamelCase, a sentence with what to do."""
+
+    reason: str
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerAttempt:
     """A trainer attempt as the ledger has it: the step of the checkpoint that it began from, and when the first of its
     own steps was committed, in unix seconds; 0.0 before that.
@@ -694,5 +704,6 @@ class RunStatus:
     failing_role: str = ""
     attempts: Sequence[TrainerAttempt] = ()
     storage_problem: str = ""
+    concerns: Sequence[Concern] = ()
     said_at: float = 0.0
     tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)

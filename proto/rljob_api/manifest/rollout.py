@@ -129,8 +129,11 @@ class AsyncSpec(Section):
     max_off_policy_steps: int = Field(
         default=1, ge=0, le=64, description="Largest age of a trained token in trainer steps; 0 is synchronous."
     )
-    on_stale: Literal["Drop", "Wait"] = Field(
-        default_factory=lambda: "Drop", description="What happens to groups that grow too old. Default: Drop."
+    on_stale: Literal["Mask", "Drop", "Wait"] = Field(
+        default_factory=lambda: "Mask",
+        description="What happens to what grows too old. Mask: tokens above the bound leave the loss, and every answer"
+        " is trained however long it took; Drop: the group is generated again, which trains short answers more often;"
+        " Wait: a step waits for its oldest groups. Default: Mask.",
     )
     in_flight_weight_updates: bool = Field(
         default_factory=lambda fields: fields["max_off_policy_steps"] > 0,

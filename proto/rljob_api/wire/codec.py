@@ -56,6 +56,7 @@ MESSAGES: dict[type, Any] = {
     types.Waiting: status_pb2.Waiting,
     types.PodStatus: status_pb2.PodStatus,
     types.EvaluationResult: status_pb2.EvaluationResult,
+    types.Concern: status_pb2.Concern,
     types.TrainerAttempt: status_pb2.TrainerAttempt,
     types.RunStatus: status_pb2.StatusReply,
 }

@@ -143,7 +143,7 @@ def test_suite_with_longer_prompts_lengthens_the_context(make_job: MakeJob) -> N
 
 def test_asynchronous_defaults(make_job: MakeJob) -> None:
     staleness = resolved(make_job()).coordinator.spec.async_
-    assert (staleness.max_off_policy_steps, staleness.on_stale, staleness.in_flight_weight_updates) == (1, "Drop", True)
+    assert (staleness.max_off_policy_steps, staleness.on_stale, staleness.in_flight_weight_updates) == (1, "Mask", True)
 
 
 def test_synchronous_job_does_not_update_in_flight(make_job: MakeJob) -> None:

@@ -219,6 +219,7 @@ def account(
         stalled_after_s=limit_s,
         links=waiting.chain_of(run_status).links,
         storage_problem=run_status.storage_problem,
+        concerns=run_status.concerns,
         down=down,
         diagnosis=None if down else _held_up_by(run_status, idle_s=idle_s, limit_s=limit_s, now=now),
         events=events,

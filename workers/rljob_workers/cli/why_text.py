@@ -28,6 +28,7 @@ class Account:
     when on that is a stall. links: who waits for whom. down: what does not run and should.
     diagnosis: what blocks it, None if nothing does. events: the last, oldest first.
     storage_problem: why checkpoints do not reach their object store, while the run goes on.
+    concerns: what is wrong with how it learns.
     """
 
     job: str
@@ -40,6 +41,7 @@ class Account:
     diagnosis: waiting.Diagnosis | None = None
     events: Sequence[log_lines.Line] = ()
     storage_problem: str = ""
+    concerns: Sequence[types.Concern] = ()
 
     @property
     def stalled(self) -> bool:
@@ -58,6 +60,7 @@ def as_json(account: Account) -> dict[str, object]:
         "stalled_after_s": account.stalled_after_s,
         "stalled": account.stalled,
         "storage_problem": account.storage_problem,
+        "concerns": [dataclasses.asdict(concern) for concern in account.concerns],
         "chain": [dataclasses.asdict(link) for link in account.links],
         "down": [dataclasses.asdict(process) for process in account.down],
         "diagnosis": None
@@ -71,6 +74,8 @@ def lines(account: Account, now: float) -> Iterator[str]:
     yield terminal.line(f"{account.job}: {account.headline}{_idle(account)}")
     if account.storage_problem:
         yield terminal.line(account.storage_problem)
+    for concern in account.concerns:
+        yield terminal.line(f"{concern.reason}: {concern.message}")
     if account.down:
         yield "not running"
         for process in account.down:

@@ -63,7 +63,7 @@ class Training:
     def _observe(self, choice: steps.Choice, assembled: samples.Assembled, summary: Mapping[str, object]) -> None:
         metrics, now = self._context.metrics, self._context.clock.now()
         for candidate in choice.candidates or ():
-            metrics.histogram("rljob_trajectory_staleness_steps").observe(choice.step - 1 - candidate.min_step)
+            metrics.histogram("rljob_trajectory_staleness_steps").observe(samples.trained_age(choice, candidate))
             seconds = metrics.histogram("rljob_group_seconds")
             seconds.observe(max(0.0, candidate.queued_s), phase="queued")
             seconds.observe(max(0.0, candidate.generate_finished_at - candidate.generate_started_at), phase="generate")

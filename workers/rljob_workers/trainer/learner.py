@@ -235,6 +235,7 @@ class Learner:
                 behavior=item.tensors.behavior,
                 advantages=item.tensors.advantages,
                 version_steps=item.tensors.version_steps,
+                oldest_step=item.tensors.oldest_step,
                 row_index=item.tensors.row_index,
                 row_tokens=item.tensors.row_tokens,
                 row_masked=item.tensors.row_masked,
@@ -318,6 +319,7 @@ class Learner:
             masked={
                 "correction": totals[statistics.Sum.CORRECTION_MASKED] / tokens,
                 "reject": totals[statistics.Sum.REJECT_MASKED] / tokens,
+                "stale": totals[statistics.Sum.STALE_MASKED] / tokens,
                 "truncated": totals[statistics.Sum.TRUNCATED_MASKED] / tokens,
                 "m2po": statistics.m2_share(totals),
             },

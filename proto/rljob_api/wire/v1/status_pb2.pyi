@@ -90,8 +90,16 @@ class EvaluationResult(_message.Message):
     pass_at_k: float
     def __init__(self, suite: _Optional[str] = ..., step: _Optional[int] = ..., version: _Optional[int] = ..., accuracy: _Optional[float] = ..., n: _Optional[int] = ..., score: _Optional[float] = ..., pass_at_k: _Optional[float] = ...) -> None: ...
 
+class Concern(_message.Message):
+    __slots__ = ("reason", "message")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    message: str
+    def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
 class StatusReply(_message.Message):
-    __slots__ = ("job", "phase", "reason", "step", "max_steps", "published_version", "live_version", "oldest_serving_version", "version_lag_steps", "progress", "last_progress_at", "queue_depth", "trajectories", "reward_mean", "pods", "waiting", "evaluations", "checkpoint_step", "checkpoint_uri", "checkpoint_at", "trainer_wait_share", "rollout_wait_share", "tokens_per_s", "step_s", "config_generation", "started_at", "first_step_at", "evaluating", "reward_delta", "dump_failures", "failure", "failing_role", "left_out", "attempts", "tokens", "storage_problem", "said_at")
+    __slots__ = ("job", "phase", "reason", "step", "max_steps", "published_version", "live_version", "oldest_serving_version", "version_lag_steps", "progress", "last_progress_at", "queue_depth", "trajectories", "reward_mean", "pods", "waiting", "evaluations", "checkpoint_step", "checkpoint_uri", "checkpoint_at", "trainer_wait_share", "rollout_wait_share", "tokens_per_s", "step_s", "config_generation", "started_at", "first_step_at", "evaluating", "reward_delta", "dump_failures", "failure", "failing_role", "left_out", "attempts", "tokens", "storage_problem", "concerns", "said_at")
     class QueueDepthEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +164,7 @@ class StatusReply(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     STORAGE_PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    CONCERNS_FIELD_NUMBER: _ClassVar[int]
     SAID_AT_FIELD_NUMBER: _ClassVar[int]
     job: str
     phase: str
@@ -193,5 +202,6 @@ class StatusReply(_message.Message):
     attempts: _containers.RepeatedCompositeFieldContainer[TrainerAttempt]
     tokens: _containers.ScalarMap[str, int]
     storage_problem: str
+    concerns: _containers.RepeatedCompositeFieldContainer[Concern]
     said_at: float
-    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., max_steps: _Optional[int] = ..., published_version: _Optional[int] = ..., live_version: _Optional[int] = ..., oldest_serving_version: _Optional[int] = ..., version_lag_steps: _Optional[int] = ..., progress: _Optional[int] = ..., last_progress_at: _Optional[float] = ..., queue_depth: _Optional[_Mapping[str, int]] = ..., trajectories: _Optional[_Mapping[str, int]] = ..., reward_mean: _Optional[float] = ..., pods: _Optional[_Iterable[_Union[PodStatus, _Mapping]]] = ..., waiting: _Optional[_Iterable[_Union[Waiting, _Mapping]]] = ..., evaluations: _Optional[_Iterable[_Union[EvaluationResult, _Mapping]]] = ..., checkpoint_step: _Optional[int] = ..., checkpoint_uri: _Optional[str] = ..., checkpoint_at: _Optional[float] = ..., trainer_wait_share: _Optional[float] = ..., rollout_wait_share: _Optional[float] = ..., tokens_per_s: _Optional[float] = ..., step_s: _Optional[float] = ..., config_generation: _Optional[int] = ..., started_at: _Optional[float] = ..., first_step_at: _Optional[float] = ..., evaluating: _Optional[str] = ..., reward_delta: _Optional[float] = ..., dump_failures: _Optional[int] = ..., failure: _Optional[str] = ..., failing_role: _Optional[str] = ..., left_out: _Optional[_Mapping[str, int]] = ..., attempts: _Optional[_Iterable[_Union[TrainerAttempt, _Mapping]]] = ..., tokens: _Optional[_Mapping[str, int]] = ..., storage_problem: _Optional[str] = ..., said_at: _Optional[float] = ...) -> None: ...
+    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., max_steps: _Optional[int] = ..., published_version: _Optional[int] = ..., live_version: _Optional[int] = ..., oldest_serving_version: _Optional[int] = ..., version_lag_steps: _Optional[int] = ..., progress: _Optional[int] = ..., last_progress_at: _Optional[float] = ..., queue_depth: _Optional[_Mapping[str, int]] = ..., trajectories: _Optional[_Mapping[str, int]] = ..., reward_mean: _Optional[float] = ..., pods: _Optional[_Iterable[_Union[PodStatus, _Mapping]]] = ..., waiting: _Optional[_Iterable[_Union[Waiting, _Mapping]]] = ..., evaluations: _Optional[_Iterable[_Union[EvaluationResult, _Mapping]]] = ..., checkpoint_step: _Optional[int] = ..., checkpoint_uri: _Optional[str] = ..., checkpoint_at: _Optional[float] = ..., trainer_wait_share: _Optional[float] = ..., rollout_wait_share: _Optional[float] = ..., tokens_per_s: _Optional[float] = ..., step_s: _Optional[float] = ..., config_generation: _Optional[int] = ..., started_at: _Optional[float] = ..., first_step_at: _Optional[float] = ..., evaluating: _Optional[str] = ..., reward_delta: _Optional[float] = ..., dump_failures: _Optional[int] = ..., failure: _Optional[str] = ..., failing_role: _Optional[str] = ..., left_out: _Optional[_Mapping[str, int]] = ..., attempts: _Optional[_Iterable[_Union[TrainerAttempt, _Mapping]]] = ..., tokens: _Optional[_Mapping[str, int]] = ..., storage_problem: _Optional[str] = ..., concerns: _Optional[_Iterable[_Union[Concern, _Mapping]]] = ..., said_at: _Optional[float] = ...) -> None: ...

@@ -102,7 +102,7 @@ class RowHeader(_message.Message):
     def __init__(self, group_id: _Optional[str] = ..., sample_index: _Optional[int] = ..., num_tokens: _Optional[int] = ..., row: _Optional[int] = ..., raw_reward: _Optional[float] = ..., shaped_reward: _Optional[float] = ..., truncated: bool = ..., masked: bool = ..., group: _Optional[int] = ...) -> None: ...
 
 class MicroBatch(_message.Message):
-    __slots__ = ("update", "tokens", "position_ids", "segments", "target_index", "predictor_index", "logprobs", "advantages", "version_steps", "row_index", "rows", "rewards", "turn_ids")
+    __slots__ = ("update", "tokens", "position_ids", "segments", "target_index", "predictor_index", "logprobs", "advantages", "version_steps", "row_index", "rows", "rewards", "turn_ids", "oldest_step")
     UPDATE_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     POSITION_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -116,6 +116,7 @@ class MicroBatch(_message.Message):
     ROWS_FIELD_NUMBER: _ClassVar[int]
     REWARDS_FIELD_NUMBER: _ClassVar[int]
     TURN_IDS_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_STEP_FIELD_NUMBER: _ClassVar[int]
     update: int
     tokens: bytes
     position_ids: bytes
@@ -129,7 +130,8 @@ class MicroBatch(_message.Message):
     rows: _containers.RepeatedCompositeFieldContainer[RowHeader]
     rewards: bytes
     turn_ids: bytes
-    def __init__(self, update: _Optional[int] = ..., tokens: _Optional[bytes] = ..., position_ids: _Optional[bytes] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., target_index: _Optional[bytes] = ..., predictor_index: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., advantages: _Optional[bytes] = ..., version_steps: _Optional[bytes] = ..., row_index: _Optional[bytes] = ..., rows: _Optional[_Iterable[_Union[RowHeader, _Mapping]]] = ..., rewards: _Optional[bytes] = ..., turn_ids: _Optional[bytes] = ...) -> None: ...
+    oldest_step: int
+    def __init__(self, update: _Optional[int] = ..., tokens: _Optional[bytes] = ..., position_ids: _Optional[bytes] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., target_index: _Optional[bytes] = ..., predictor_index: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., advantages: _Optional[bytes] = ..., version_steps: _Optional[bytes] = ..., row_index: _Optional[bytes] = ..., rows: _Optional[_Iterable[_Union[RowHeader, _Mapping]]] = ..., rewards: _Optional[bytes] = ..., turn_ids: _Optional[bytes] = ..., oldest_step: _Optional[int] = ...) -> None: ...
 
 class CommitStepRequest(_message.Message):
     __slots__ = ("session", "step", "stats", "started_at", "finished_at", "storage_problem")

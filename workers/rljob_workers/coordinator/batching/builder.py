@@ -58,6 +58,7 @@ def build(choice: steps.Choice, config: process_config.CoordinatorConfig) -> Bui
             keep_zero_advantage=algorithm.trains_zero_advantage,
             keep_masked=algorithm.trains_masked,
             observes_skipped=True,
+            oldest_step=choice.oldest_trained_step,
         ),
     )
     frozen = steps.FrozenStep(

@@ -41,7 +41,8 @@ class Packed:
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """How a step is cut. `max_tokens` is the budget of a micro-batch; rows without advantage are kept on demand, or a
-    few of them for statistics (`observes_skipped`).
+    few of them for statistics (`observes_skipped`). oldest_step: tokens of smaller steps leave the loss, and rows of
+    nothing else are like rows without advantage.
     """
 
     seed: int
@@ -52,6 +53,7 @@ class Shape:
     keep_zero_advantage: bool = False
     keep_masked: bool = False
     observes_skipped: bool = False
+    oldest_step: int = 0
 
 
 def pack(samples: Sequence[types.TrainSample], *, step: int, shape: Shape) -> Packed:
@@ -64,7 +66,7 @@ def pack(samples: Sequence[types.TrainSample], *, step: int, shape: Shape) -> Pa
                 types.Minibatch(num_tokens=sum(len(row.advantages) for row in rows), num_rows=len(rows))
             )
             for rank, shares in enumerate(distribute(rows, shape=shape, observes=epoch == 0)):
-                by_rank[rank] += [lay_out(share, update=update) for share in shares]
+                by_rank[rank] += [lay_out(share, update=update, oldest_step=shape.oldest_step) for share in shares]
     return Packed(micro_batches=tuple(map(tuple, by_rank)), minibatches=tuple(denominators))
 
 
@@ -82,7 +84,10 @@ def is_active(row: types.TrainSample, *, shape: Shape) -> bool:
     """Return whether the row adds anything to a loss numerator, or to statistics that its trainer takes."""
     if row.masked:
         return shape.keep_masked
-    return shape.keep_zero_advantage or bool(blocks.floats(row.advantages).any())
+    if shape.keep_zero_advantage:
+        return True
+    young = blocks.ints(row.version_steps) >= shape.oldest_step
+    return bool(blocks.floats(row.advantages)[young].any())
 
 
 def observed(rows: Sequence[types.TrainSample], *, shape: Shape) -> list[types.TrainSample]:
@@ -205,7 +210,7 @@ class _Layout:
         self._counts.append(len(sampled))
         self._samples.append(row)
 
-    def micro_batch(self, update: int) -> types.MicroBatch:
+    def micro_batch(self, update: int, oldest_step: int) -> types.MicroBatch:
         rows = self._samples
         return types.MicroBatch(
             update=update,
@@ -221,6 +226,7 @@ class _Layout:
             rows=tuple(map(_row_header, rows)),
             rewards=blocks.joined([blocks.floats(row.rewards) for row in rows], np.float32),
             turn_ids=blocks.joined([blocks.ints(row.turn_ids) for row in rows], np.int32),
+            oldest_step=oldest_step,
         )
 
 
@@ -238,7 +244,7 @@ def _row_header(row: types.TrainSample) -> types.RowHeader:
     )
 
 
-def lay_out(blocks: Sequence[Block], *, update: int) -> types.MicroBatch:
+def lay_out(blocks: Sequence[Block], *, update: int, oldest_step: int = 0) -> types.MicroBatch:
     """Return one micro-batch of the blocks, in order."""
     layout = _Layout()
     for block in blocks:
@@ -248,7 +254,7 @@ def lay_out(blocks: Sequence[Block], *, update: int) -> types.MicroBatch:
             row = block.rows[0]
             start = layout.add_segment(row, first=0, end=len(row.tokens))
             layout.add_targets(row, start=start, first=0, opener=-1)
-    return layout.micro_batch(update)
+    return layout.micro_batch(update, oldest_step)
 
 
 def _lay_out_shared(layout: _Layout, block: Block) -> None:

@@ -57,7 +57,7 @@ def assemble(choice: steps.Choice, algorithm: AlgorithmSpec) -> Assembled:
     )
     # What the trainer makes of rewards is the trainer's to report.
     zero = 0 if algorithm.trainer_returns else _zero_groups(values, sizes)
-    summary = _summary(choice.step - 1, ordered, members) | _actor(ordered, members, algorithm)
+    summary = _summary(choice, ordered, members) | _actor(ordered, members, algorithm)
     if not algorithm.trainer_returns:
         summary |= {"zero_advantage_groups": zero} | _advantages(values)
     return Assembled(
@@ -160,10 +160,18 @@ def _advantages(values: Sequence[float]) -> dict[str, object]:
     }
 
 
-def _summary(batch_index: int, candidates: Sequence[steps.Candidate], members: Sequence[_Member]) -> dict[str, object]:
+def trained_age(choice: steps.Choice, candidate: steps.Candidate) -> int:
+    """Return the age in steps of a group's oldest token that is in the loss."""
+    return choice.step - 1 - max(candidate.min_step, choice.oldest_trained_step)
+
+
+def _summary(
+    choice: steps.Choice, candidates: Sequence[steps.Candidate], members: Sequence[_Member]
+) -> dict[str, object]:
+    batch_index = choice.step - 1
     rewards = [member.row.raw_reward for member in members]
     lengths = [len(member.version_steps) for member in members]
-    ages = [batch_index - candidate.min_step for candidate in candidates]
+    ages = [trained_age(choice, candidate) for candidate in candidates]
     token_ages = sum(
         batch_index * len(member.version_steps) - int(blocks.ints(member.version_steps).sum()) for member in members
     )
@@ -178,6 +186,10 @@ def _summary(batch_index: int, candidates: Sequence[steps.Candidate], members: S
         "rewards": _part_means(members),
         "staleness": {str(age): count for age, count in sorted(collections.Counter(ages).items())},
         "staleness_mean": statistics.fmean(ages),
+        "oldest_trained_step": choice.oldest_trained_step,
+        "tokens_too_old": sum(
+            int((blocks.ints(member.version_steps) < choice.oldest_trained_step).sum()) for member in members
+        ),
         "staleness_token_mean": token_ages / sum(lengths),
         "staleness_inflight_mean": statistics.fmean(c.finished_step - c.min_step for c in candidates),
         "staleness_queue_mean": statistics.fmean(batch_index - c.finished_step for c in candidates),

@@ -7,6 +7,7 @@ from typing import Any
 
 from rljob_api import enums, process_config, types
 from rljob_api.manifest.data import CurriculumSpec
+from rljob_api.wire import codec
 from rljob_workers.coordinator.ledger.database import Ledger, Row
 from rljob_workers.coordinator.policy import curriculum, prompts, staleness, submission
 
@@ -100,11 +101,14 @@ def announced_end(ledger: Ledger) -> int | None:
 def take_over(ledger: Ledger, config: process_config.CoordinatorConfig, *, now: float) -> None:
     """Let `config` hold from now on, and drop what it leaves no room for (docs/design/algorithms.md#s-2, eta).
 
-    The largest bound that ever held is kept: the audit must not blame what came before a lower one.
+    The largest bound that ever held is kept, and whether tokens were ever masked: the audit must not blame what came
+    before a stricter rule.
     """
     with ledger.db.transaction():
         eta = max(config.spec.async_.max_off_policy_steps, int(ledger.meta("max_off_policy_steps") or 0))
         ledger.set_meta("max_off_policy_steps", str(eta))
+        if staleness.masks_old_tokens(config.spec):
+            ledger.set_meta("masked_old_tokens", "1")
         ledger.config = config
         drop_stale(ledger, now=now)
 
@@ -275,15 +279,20 @@ def drop(ledger: Ledger, group: Row, reason: enums.DropReason, *, requeue: submi
         )  # fmt: skip
 
 
+def decisive_step(ledger: Ledger) -> str:
+    """Return the column that says whether a submitted group is too old (`staleness.is_stale`)."""
+    return "max_step" if staleness.masks_old_tokens(ledger.spec) else "min_step"
+
+
 def drop_stale(ledger: Ledger, *, now: float) -> int:
     """Drop what is too old for the next batch, leased or submitted. Returns how many groups."""
     with ledger.db.transaction():
-        oldest = recorded(ledger) - ledger.spec.async_.max_off_policy_steps
+        oldest = staleness.oldest_trained_step(ledger.spec, batch_index=recorded(ledger))
         rows = ledger.db.all(
-            "SELECT * FROM groups WHERE kind = 'train' AND state = 'submitted' AND min_step < ?"
+            f"SELECT * FROM groups WHERE kind = 'train' AND state = 'submitted' AND {decisive_step(ledger)} < ?"
             " UNION ALL SELECT * FROM groups WHERE kind = 'train' AND state = 'leased' AND granted_step < ?"
             " ORDER BY lease_order DESC",
-            oldest, oldest,
+            oldest, 0 if staleness.renews_itself(ledger.spec) else oldest,
         )  # fmt: skip
         return _withdraw(ledger, rows, enums.DropReason.STALE, now=now)
 
@@ -311,11 +320,27 @@ def _withdraw(ledger: Ledger, rows: Sequence[Row], reason: enums.DropReason, *, 
                 "UPDATE leases SET state = 'cancelled' WHERE group_id = ? AND state = 'open'", group["group_id"]
             )
             ledger.count("trajectories:stale", group["group_size"])
+            count_answers(ledger, enums.AnswerFate.CANCELLED, num_answers=group["group_size"], num_tokens=0)
         else:
+            _count_withdrawn(ledger, group["group_id"], reason)
             ledger.db.change("DELETE FROM payloads WHERE group_id = ?", group["group_id"])
             ledger.count("trajectories:stale", group["num_rows"])
         drop(ledger, group, reason, requeue=submission.Requeue.HEAD, now=now)
     return len(rows)
+
+
+def _count_withdrawn(ledger: Ledger, group_id: str, reason: enums.DropReason) -> None:
+    payload = ledger.db.one("SELECT data FROM payloads WHERE group_id = ?", group_id)
+    if payload is None or reason is not enums.DropReason.STALE:
+        return
+    rows = codec.decode(types.PromptGroup, bytes(payload["data"]), checked=True).trajectories
+    num_tokens = sum(row.num_sampled for row in rows)
+    count_answers(ledger, enums.AnswerFate.STALE, num_answers=len(rows), num_tokens=num_tokens)
+
+
+def count_answers(ledger: Ledger, fate: enums.AnswerFate, *, num_answers: int, num_tokens: int) -> None:
+    """Count what became of answers, and their sampled tokens: whether long ones fare otherwise than short ones."""
+    ledger.count_all({f"answers:{fate}": num_answers, f"answer_tokens:{fate}": num_tokens})
 
 
 def ref_of(row: Row) -> prompts.PromptRef:

@@ -30,13 +30,16 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The groups of the next batch, or None and why not yet. `version_steps` maps version ids to their steps."""
+    """The groups of the next batch, or None and why not yet. `version_steps` maps version ids to their steps.
+    oldest_trained_step: tokens of versions of smaller steps leave the loss.
+    """
 
     step: int
     candidates: tuple[Candidate, ...] | None
     wait_reason: str = ""
     no_more: bool = False
     version_steps: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    oldest_trained_step: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +91,11 @@ def choose(ledger: Ledger, *, more_prompts: bool) -> Choice:
     ahead = step > committed + 1
     if step > committed + 2 or step > groups.last_step(ledger):
         return Choice(step=step, candidates=None, wait_reason=f"step {committed + 1} to be committed")
-    oldest = step - 1 - ledger.spec.async_.max_off_policy_steps
-    fitting = "FROM groups INDEXED BY groups_ready WHERE kind = 'train' AND state = 'submitted' AND min_step >= ?"
+    oldest = staleness.oldest_trained_step(ledger.spec, batch_index=step - 1)
+    fitting = (
+        "FROM groups INDEXED BY groups_ready WHERE kind = 'train' AND state = 'submitted'"
+        f" AND {groups.decisive_step(ledger)} >= ?"
+    )
     ready = ledger.number(f"SELECT COUNT(*) AS n {fitting}", oldest)
     size, wait_reason, no_more = _size(ledger, step, ready, more_prompts=more_prompts, ahead=ahead)
     if size == 0:
@@ -104,7 +110,8 @@ def choose(ledger: Ledger, *, more_prompts: bool) -> Choice:
     return Choice(
         step=step,
         candidates=tuple(map(_candidate, chosen)),
-        version_steps=_steps_in_reach(ledger, step),
+        version_steps=_steps_in_reach(ledger, step, oldest=min(row["min_step"] for row in chosen)),
+        oldest_trained_step=oldest,
     )
 
 
@@ -126,12 +133,9 @@ def _size(ledger: Ledger, step: int, ready: int, *, more_prompts: bool, ahead: b
     return 0, f"{ready} of {full_size} groups of step {step}", ended
 
 
-def _steps_in_reach(ledger: Ledger, step: int) -> dict[int, int]:
+def _steps_in_reach(ledger: Ledger, step: int, *, oldest: int) -> dict[int, int]:
     """Return the steps of all versions whose tokens the batch of `step` may hold, undone ones among them."""
-    rows = ledger.db.all(
-        "SELECT version, step FROM versions WHERE step BETWEEN ? AND ?",
-        step - 1 - ledger.spec.async_.max_off_policy_steps, step - 1,
-    )  # fmt: skip
+    rows = ledger.db.all("SELECT version, step FROM versions WHERE step BETWEEN ? AND ?", oldest, step - 1)
     return {row["version"]: row["step"] for row in rows}
 
 
@@ -146,12 +150,15 @@ def _outstanding(ledger: Ledger) -> tuple[int, int]:
 def _may_close(ledger: Ledger, step: int, chosen: Sequence[str], *, ahead: bool) -> bool:
     if not ahead and ledger.spec.async_.on_stale != "Wait":
         return True
+    column, taken = groups.decisive_step(ledger), set(chosen)
     rows = ledger.db.all(
-        "SELECT group_id, min_step AS oldest FROM groups WHERE kind = 'train' AND state = 'submitted'"
-        " UNION ALL SELECT group_id, COALESCE(min_step, granted_step) AS oldest FROM groups"
-        " WHERE kind = 'train' AND state = 'leased'"
+        f"SELECT group_id, {column} AS decisive FROM groups WHERE kind = 'train' AND state = 'submitted'"
     )
-    left_out = [row["oldest"] for row in rows if row["group_id"] not in set(chosen)]
+    if not staleness.renews_itself(ledger.spec):
+        rows += ledger.db.all(
+            "SELECT group_id, granted_step AS decisive FROM groups WHERE kind = 'train' AND state = 'leased'"
+        )
+    left_out = [row["decisive"] for row in rows if row["group_id"] not in taken]
     if ledger.spec.async_.on_stale == "Wait":
         return staleness.may_close_waiting(ledger.spec, batch_index=step - 1, left_out=left_out)
     return staleness.may_close_ahead(ledger.spec, batch_index=step - 1, left_out=left_out)
@@ -340,6 +347,10 @@ def commit_step(
         sessions.note_first_step(ledger, session["attempt"], now=now)
         ledger.count("steps_committed")
         ledger.count("tokens_trained", sum(num_tokens for num_tokens, _ in json.loads(row["minibatches"])))
+        summary = json.loads(row["summary"])
+        groups.count_answers(
+            ledger, enums.AnswerFate.TRAINED, num_answers=summary.get("rows", 0), num_tokens=summary.get("tokens", 0)
+        )
         if ledger.meta("first_step_at") is None:
             ledger.set_meta("first_step_at", repr(now))
         # Counted at packing where the coordinator made the advantages.
@@ -365,9 +376,15 @@ def _note_step(
             **summary,
             "trajectories": trajectories(counters),
             "tokens_generated": counters.get("tokens_generated", 0),
+            "answers": _by_fate(counters, "answers"),
+            "answer_tokens": _by_fate(counters, "answer_tokens"),
             "stats": dict(stats),
         }
     )
+
+
+def _by_fate(counters: Mapping[str, int], what: str) -> dict[str, int]:
+    return {str(fate): counters.get(f"{what}:{fate}", 0) for fate in enums.AnswerFate}
 
 
 def _candidate(row: Row) -> Candidate:

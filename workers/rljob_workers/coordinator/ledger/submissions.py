@@ -10,6 +10,12 @@ from rljob_workers.coordinator.ledger import groups, retention, sessions
 from rljob_workers.coordinator.ledger.database import Ledger, Row
 from rljob_workers.coordinator.policy import submission
 
+# What ends at once; an accepted answer's fate is counted later.
+_FATES = {
+    enums.TrajectoryOutcome.STALE: enums.AnswerFate.STALE,
+    enums.TrajectoryOutcome.FILTERED: enums.AnswerFate.FILTERED,
+}
+
 
 def accept(
     ledger: Ledger,
@@ -152,6 +158,9 @@ def _record(ledger: Ledger, group: types.PromptGroup, judgement: submission.Deci
         "trajectories:infra_failure": sum(failure.infra for failure in group.failures),
         "tokens_generated": sum(row.num_sampled for row in group.trajectories),
     }
+    fate = _FATES.get(judgement.outcome)
+    if fate is not None:
+        groups.count_answers(ledger, fate, num_answers=len(group.trajectories), num_tokens=grown["tokens_generated"])
     if judgement.outcome is not enums.TrajectoryOutcome.INFRA_FAILURE:
         grown[f"trajectories:{judgement.outcome}"] = len(group.trajectories)
     ledger.count_all(grown)

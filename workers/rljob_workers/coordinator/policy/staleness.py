@@ -37,14 +37,27 @@ def version_floor(spec: JobSpec, *, accepted: int, running: int) -> int:
     return max(0, (accepted + running) // spec.algorithm.prompts_per_step - spec.async_.max_off_policy_steps)
 
 
-def age(*, batch_index: int, min_step: int) -> int:
-    """Return V - min(version steps) for the batch of index V, in steps."""
-    return batch_index - min_step
+def oldest_trained_step(spec: JobSpec, *, batch_index: int) -> int:
+    """Return V - eta, not negative: tokens of versions of smaller steps are too old for the loss of batch V."""
+    return max(0, batch_index - spec.async_.max_off_policy_steps)
 
 
-def is_stale(spec: JobSpec, *, batch_index: int, min_step: int) -> bool:
-    """Return whether a group would break the bound in the batch of index V."""
-    return age(batch_index=batch_index, min_step=min_step) > spec.async_.max_off_policy_steps
+def masks_old_tokens(spec: JobSpec) -> bool:
+    """Return whether tokens that are too old leave the loss, and not their groups the batch."""
+    return spec.async_.on_stale == "Mask" and spec.async_.max_off_policy_steps > 0
+
+
+def is_stale(spec: JobSpec, *, batch_index: int, min_step: int, max_step: int) -> bool:
+    """Return whether a group with tokens of min_step..max_step may not enter batch V: its oldest token is too old, or
+    under Mask even its newest one, so that nothing of it would be trained.
+    """
+    decisive = max_step if masks_old_tokens(spec) else min_step
+    return decisive < oldest_trained_step(spec, batch_index=batch_index)
+
+
+def renews_itself(spec: JobSpec) -> bool:
+    """Return whether a group in generation has newer tokens with every version, so that it never grows too old."""
+    return masks_old_tokens(spec) and spec.async_.in_flight_weight_updates
 
 
 def may_close_waiting(spec: JobSpec, *, batch_index: int, left_out: Sequence[int]) -> bool:
@@ -61,10 +74,11 @@ def may_close_waiting(spec: JobSpec, *, batch_index: int, left_out: Sequence[int
 
 
 def may_close_ahead(spec: JobSpec, *, batch_index: int, left_out: Sequence[int]) -> bool:
-    """Return whether batch V may be decided before anyone asks for it: no group left out (min steps of the leased and
-    submitted) would be too old for batch V + 1.
+    """Return whether batch V may be decided before anyone asks for it: no group left out would be too old for batch
+    V + 1. left_out: the steps that decide that (`is_stale`) of the leased and submitted.
     """
-    return not any(is_stale(spec, batch_index=batch_index + 1, min_step=step) for step in left_out)
+    oldest = oldest_trained_step(spec, batch_index=batch_index + 1)
+    return all(step >= oldest for step in left_out)
 
 
 def smallest_batch(spec: JobSpec) -> int:

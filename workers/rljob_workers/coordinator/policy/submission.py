@@ -140,8 +140,8 @@ def evaluate(group: types.PromptGroup, facts: Facts, *, spec: JobSpec) -> Decisi
         return Decision(
             outcome=enums.TrajectoryOutcome.STALE, detail=detail, drop=enums.DropReason.REWOUND, requeue=Requeue.HEAD
         )
-    if staleness.is_stale(spec, batch_index=facts.batch_index, min_step=oldest):
-        detail = f"oldest token of step {oldest} for batch {facts.batch_index}"
+    if staleness.is_stale(spec, batch_index=facts.batch_index, min_step=oldest, max_step=newest):
+        detail = f"tokens of steps {oldest} to {newest} for batch {facts.batch_index}"
         return Decision(
             outcome=enums.TrajectoryOutcome.STALE, detail=detail, drop=enums.DropReason.STALE, requeue=Requeue.HEAD
         )

@@ -10,6 +10,7 @@ from rljob_workers.runtime import metrics as metrics_module
 
 _OUTCOMES = frozenset({"accepted", "stale", "infra_failure", "filtered", "invalid", "duplicate"})
 _INFRA_REASONS = frozenset({"timeout", "oom", "sandbox_lost", "image_pull", "transport", "engine"})
+_ANSWERS = {"answers": "rljob_answers_total", "answer_tokens": "rljob_answer_tokens_total"}
 
 
 def fenced_calls(metrics: metrics_module.Metrics) -> Callable[[errors.RLJobError], None]:
@@ -38,6 +39,9 @@ class Metering:
         for role in (enums.Role.ROLLOUT, enums.Role.VERIFIER):
             for why in (*_INFRA_REASONS, "other"):
                 metrics.counter("rljob_infra_failures_total").inc(0.0, role=role, reason=why)
+        for fate in enums.AnswerFate:
+            for name in _ANSWERS.values():
+                metrics.counter(name).inc(0.0, fate=str(fate))
         for reason in enums.DropReason:
             metrics.counter("rljob_groups_dropped_total").inc(0.0, reason=str(reason))
 
@@ -107,6 +111,8 @@ class Metering:
         counter = self._metrics.counter
         if subject == "trajectories" and rest in _OUTCOMES:
             counter("rljob_trajectories_total").inc(by, outcome=rest)
+        elif subject in _ANSWERS:
+            counter(_ANSWERS[subject]).inc(by, fate=rest)
         elif subject == "dropped":
             counter("rljob_groups_dropped_total").inc(by, reason=rest)
         elif subject == "retries":

@@ -7,7 +7,7 @@ import itertools
 import statistics
 from collections.abc import Sequence
 
-from rljob_api import conditions, enums, process_config, types
+from rljob_api import conditions, enums, learning, process_config, types
 from rljob_workers.coordinator.ledger import queries
 from rljob_workers.coordinator.policy import filters
 from rljob_workers.coordinator.reporting import processes
@@ -17,6 +17,7 @@ _PROGRESS = (
     "groups:accepted", "groups:recorded", "batches_handed", "steps_committed", "checkpoints", "versions_published",
     "versions_live", "versions_applied", "evaluations",
 )  # fmt: skip
+_ANSWERS = ("answers", "answer_tokens")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,7 @@ def status(view: View) -> types.RunStatus:
         failing_role=view.failing_role,
         attempts=facts.attempts,
         storage_problem=view.storage_problem,
+        concerns=_concerns(facts.counters),
         said_at=view.now,
         tokens={kind: facts.counters.get(f"tokens_{kind}", 0) for kind in ("generated", "trained")},
         left_out={str(reason): facts.counters.get(f"dropped:{reason}", 0) for reason in enums.LEFT_OUT},
@@ -151,6 +153,12 @@ def _trainer_waiting_s(view: View) -> float:
 def _trajectories(counters: dict[str, int]) -> dict[str, int]:
     outcomes = ("accepted", "stale", "infra_failure", "filtered", "invalid", "duplicate")
     return {outcome: counters.get(f"trajectories:{outcome}", 0) for outcome in outcomes}
+
+
+def _concerns(counters: dict[str, int]) -> tuple[types.Concern, ...]:
+    by_fate = [{fate: counters.get(f"{what}:{fate}", 0) for fate in enums.AnswerFate} for what in _ANSWERS]
+    found = (learning.length_selection(*by_fate),)
+    return tuple(concern for concern in found if concern is not None)
 
 
 def _present(view: View, pod: processes.Pod) -> bool:

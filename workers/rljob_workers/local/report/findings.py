@@ -5,6 +5,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
+from rljob_api import learning
 from rljob_workers.local.report import summary
 from rljob_workers.local.rundir import history, journal
 
@@ -32,7 +33,15 @@ def findings(run: history.Run, numbers: summary.Summary, entries: Sequence[journ
     """Return what is notable, in the order of the page; nothing of a run without steps."""
     if not run.steps:
         return ()
-    parts = (_reward(run), _evaluation(run), _stale(numbers), _waits(numbers), _pause(run, numbers), _gap(run))
+    parts = (
+        _reward(run),
+        _evaluation(run),
+        _stale(numbers),
+        _lengths(run),
+        _waits(numbers),
+        _pause(run, numbers),
+        _gap(run),
+    )
     return tuple(finding for several in (*parts, _failures(numbers), _restarts(entries)) for finding in several)
 
 
@@ -64,6 +73,12 @@ def _stale(numbers: summary.Summary) -> Iterator[Finding]:
     share = counts.stale / max(1, counts.accepted + counts.stale)
     if share > _STALE_MANY:
         yield Finding(STALENESS, f"{share:.0%} of the trajectories were thrown away because they were too old.")
+
+
+def _lengths(run: history.Run) -> Iterator[Finding]:
+    concern = learning.length_selection(run.answers, run.answer_tokens)
+    if concern is not None:
+        yield Finding(STALENESS, f"{concern.message[0].upper()}{concern.message[1:]}.")
 
 
 def _waits(numbers: summary.Summary) -> Iterator[Finding]:

@@ -106,13 +106,17 @@ class Sync:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """All that the history shows, in order. trajectories: cumulative counts by outcome."""
+    """All that the history shows, in order. trajectories: cumulative counts by outcome; answers, answer_tokens: of
+    answers and of their sampled tokens by `enums.AnswerFate`.
+    """
 
     steps: Sequence[Step] = ()
     evaluations: Sequence[Evaluation] = ()
     syncs: Sequence[Sync] = ()
     checkpoints: Sequence[int] = ()
     trajectories: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    answer_tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def training_spans(self) -> list[intervals.Span]:
         return intervals.union(step.training for step in self.steps)
@@ -169,12 +173,15 @@ def parse(lines: Iterable[str]) -> Run:
         elif kind == "checkpoint":
             checkpoints.add(line["step"])
     survivors = [steps[step] for step in sorted(steps)]
+    last = survivors[-1] if survivors else {}
     return Run(
         steps=_steps(survivors),
         evaluations=sorted(evaluations.values(), key=lambda result: (result.step, result.suite)),
         syncs=syncs,
         checkpoints=sorted(checkpoints),
-        trajectories=survivors[-1].get("trajectories", {}) if survivors else {},
+        trajectories=last.get("trajectories", {}),
+        answers=last.get("answers", {}),
+        answer_tokens=last.get("answer_tokens", {}),
     )
 
 

@@ -26,9 +26,10 @@ class LossInputs:
 
     behavior, advantages, version_steps, row_index [N]; row_tokens, row_masked [rows]. proximal [N]: computed before the
     step's first update, or None to derive it. reference [N]: logprobs of the reference model, None without a KL term.
-    keep_mask [N]: what M2PO leaves, None without. trainer_version: V, completed steps before this one. mean_weight:
-    divisor of batchNormalize, 1.0 without. row_observed [rows]: rows that are not a part of the loss, whose tokens
-    represent others in statistics, as many as `observed` says; None without such.
+    keep_mask [N]: what M2PO leaves, None without. trainer_version: V, completed steps before this one. oldest_step:
+    tokens that versions of smaller steps sampled are left out, as rejected ones are. mean_weight: divisor of
+    batchNormalize, 1.0 without. row_observed [rows]: rows that are not a part of the loss, whose tokens represent
+    others in statistics, as many as `observed` says; None without such.
     """
 
     logprobs: torch.Tensor
@@ -41,6 +42,7 @@ class LossInputs:
     row_masked: torch.Tensor
     minibatch: types.Minibatch
     trainer_version: int
+    oldest_step: int = 0
     proximal: torch.Tensor | None = None
     reference: torch.Tensor | None = None
     keep_mask: torch.Tensor | None = None
@@ -81,8 +83,9 @@ def policy_loss(inputs: LossInputs, config: LossSpec) -> LossOutputs:
     weights = corrected.weights / inputs.mean_weight
     token_losses = policy_losses.compute(inputs.logprobs, proximal, inputs.advantages, rows, config)
     trained = ~inputs.row_masked[inputs.row_index]
+    young = inputs.version_steps >= inputs.oldest_step
     close = torch.ones_like(trained) if inputs.keep_mask is None else inputs.keep_mask
-    in_loss = corrected.keep_mask & close & trained & ~inputs.observed_mask[inputs.row_index]
+    in_loss = young & corrected.keep_mask & close & trained & ~inputs.observed_mask[inputs.row_index]
     numerators = torch.where(in_loss, weights * token_losses.losses, torch.zeros_like(weights))
     shares = token_shares(inputs, config)
     loss = (numerators * shares).sum()
@@ -102,9 +105,10 @@ def policy_loss(inputs: LossInputs, config: LossSpec) -> LossOutputs:
     tally.put(
         {
             Sum.TRUNCATED_MASKED: (counts * ~trained).sum(),
-            Sum.CORRECTION_MASKED: (counts * (~corrected.in_bounds & trained)).sum(),
-            Sum.REJECT_MASKED: (counts * (corrected.in_bounds & ~corrected.keep_mask & trained)).sum(),
-            Sum.M2_MASKED: (~close & corrected.keep_mask & trained).sum(),
+            Sum.STALE_MASKED: (counts * (~young & trained)).sum(),
+            Sum.CORRECTION_MASKED: (counts * (~corrected.in_bounds & young & trained)).sum(),
+            Sum.REJECT_MASKED: (counts * (corrected.in_bounds & ~corrected.keep_mask & young & trained)).sum(),
+            Sum.M2_MASKED: (~close & corrected.keep_mask & young & trained).sum(),
             **terms,
         },
         {},

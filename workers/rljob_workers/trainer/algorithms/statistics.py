@@ -31,39 +31,40 @@ class Sum(enum.IntEnum):
     CORRECTION_MASKED = 2
     REJECT_MASKED = 3
     TRUNCATED_MASKED = 4
-    WEIGHT = 5
-    IMPORTANCE_WEIGHT = 6
-    IMPORTANCE_WEIGHT_SQUARED = 7
-    BEHAVIOR_K3 = 8
-    ROW_CHI2 = 9
-    ROW_PPL = 10
-    ENTROPY_TOKENS = 11
-    ENTROPY = 12
-    MISMATCH_TOKENS = 13
-    MISMATCH_K3 = 14
-    MISMATCH_ABS = 15
-    MISMATCH_EXP_ABS = 16
-    GAP_TOKENS = 17
-    GAP_ABS = 18
-    STALE_TOKENS = 19
-    STALE_ABS = 20
-    UPDATE_TOKENS = 21
-    LOSS = 22
-    RATIO = 23
-    MINUS_LOG_RATIO = 24
-    CLIP_LOW = 25
-    CLIP_HIGH = 26
-    CLIP_DUAL = 27
-    NONFINITE = 28
-    REF_TOKENS = 29
-    REF_KL = 30
-    M2_MASKED = 31
-    VALUE_TOKENS = 32
-    VALUE_LOSS = 33
-    VALUE_CLIPPED = 34
-    KL_LOSS = 35
-    ENTROPY_LOSS = 36
-    NONFINITE_LOSS = 37
+    STALE_MASKED = 5
+    WEIGHT = 6
+    IMPORTANCE_WEIGHT = 7
+    IMPORTANCE_WEIGHT_SQUARED = 8
+    BEHAVIOR_K3 = 9
+    ROW_CHI2 = 10
+    ROW_PPL = 11
+    ENTROPY_TOKENS = 12
+    ENTROPY = 13
+    MISMATCH_TOKENS = 14
+    MISMATCH_K3 = 15
+    MISMATCH_ABS = 16
+    MISMATCH_EXP_ABS = 17
+    GAP_TOKENS = 18
+    GAP_ABS = 19
+    STALE_TOKENS = 20
+    STALE_ABS = 21
+    UPDATE_TOKENS = 22
+    LOSS = 23
+    RATIO = 24
+    MINUS_LOG_RATIO = 25
+    CLIP_LOW = 26
+    CLIP_HIGH = 27
+    CLIP_DUAL = 28
+    NONFINITE = 29
+    REF_TOKENS = 30
+    REF_KL = 31
+    M2_MASKED = 32
+    VALUE_TOKENS = 33
+    VALUE_LOSS = 34
+    VALUE_CLIPPED = 35
+    KL_LOSS = 36
+    ENTROPY_LOSS = 37
+    NONFINITE_LOSS = 38
 
 
 class Peak(enum.IntEnum):
@@ -154,8 +155,7 @@ def report(
     if Stat.BEHAVIOR_CHI2_TOKEN in stats:
         stats[Stat.BEHAVIOR_CHI2_TOKEN] -= 1.0
         stats[Stat.BEHAVIOR_ESS] = effective_sample_share(sums)
-        masked = sums[Sum.CORRECTION_MASKED] + sums[Sum.REJECT_MASKED] + sums[Sum.TRUNCATED_MASKED]
-        stats[Stat.MASKED_RATIO] = masked / sums[Sum.TOKENS] + m2_share(sums)
+        stats[Stat.MASKED_RATIO] = sum(sums[reason] for reason in _MASKED) / sums[Sum.TOKENS] + m2_share(sums)
     return stats
 
 
@@ -178,6 +178,7 @@ _MISMATCH_MEANS = {
     Stat.MULT_PROB_ERROR: Sum.MISMATCH_EXP_ABS,
 }
 
+_MASKED = (Sum.CORRECTION_MASKED, Sum.REJECT_MASKED, Sum.TRUNCATED_MASKED, Sum.STALE_MASKED)
 _TERMS = {Stat.KL_LOSS: Sum.KL_LOSS, Stat.ENTROPY_LOSS: Sum.ENTROPY_LOSS}
 _REFERENCE_MEANS = {Stat.REF_KL: Sum.REF_KL}
 

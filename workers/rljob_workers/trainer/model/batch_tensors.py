@@ -37,6 +37,7 @@ class BatchTensors:
     rewards: torch.Tensor
     turns: torch.Tensor
     ends: torch.Tensor
+    oldest_step: int
 
 
 def to_tensors(batch: types.MicroBatch, device: torch.device) -> BatchTensors:
@@ -46,8 +47,9 @@ def to_tensors(batch: types.MicroBatch, device: torch.device) -> BatchTensors:
     places = _tensor(batch.target_index, torch.int32).long()
     row_tokens = torch.tensor([row.num_tokens for row in batch.rows], dtype=torch.float32)
     row_index = _tensor(batch.row_index, torch.int32).long()
-    moving = (_tensor(batch.advantages, torch.float32) != 0).float()
-    row_idle = torch.zeros(len(batch.rows)).index_add_(0, row_index, moving) == 0
+    version_steps = _tensor(batch.version_steps, torch.int32)
+    moving = (_tensor(batch.advantages, torch.float32) != 0) & (version_steps >= batch.oldest_step)
+    row_idle = torch.zeros(len(batch.rows)).index_add_(0, row_index, moving.float()) == 0
     return BatchTensors(
         update=batch.update,
         tokens=tokens[None].to(device),
@@ -57,7 +59,7 @@ def to_tensors(batch: types.MicroBatch, device: torch.device) -> BatchTensors:
         targets=tokens[places].to(device),
         behavior=_tensor(batch.logprobs, torch.float32).to(device),
         advantages=_tensor(batch.advantages, torch.float32).to(device),
-        version_steps=_tensor(batch.version_steps, torch.int32).to(device),
+        version_steps=version_steps.to(device),
         row_index=row_index.to(device),
         row_tokens=row_tokens.to(device),
         row_masked=torch.tensor([row.masked for row in batch.rows], dtype=torch.bool, device=device),
@@ -67,6 +69,7 @@ def to_tensors(batch: types.MicroBatch, device: torch.device) -> BatchTensors:
         rewards=_tensor(batch.rewards, torch.float32).to(device),
         turns=_tensor(batch.turn_ids, torch.int32).long().to(device),
         ends=places[row_tokens.long().cumsum(0) - 1].to(device),
+        oldest_step=batch.oldest_step,
     )
 
 

@@ -375,3 +375,13 @@ def test_masked_rows_are_kept_where_statistics_over_tokens_need_them() -> None:
     kept = dataclasses.replace(shape(), keep_masked=True)
     packed = packing.pack(rows, step=1, shape=kept)
     assert sorted(header.row for batch in packed.micro_batches[0] for header in batch.rows) == [1, 2]
+
+
+def test_rows_of_nothing_but_old_tokens_are_not_computed_and_count_in_denominators() -> None:
+    """The rows have tokens of steps 0, 1 and 3, 4 and 5, 6: from step 4 on two of them have something to train."""
+    rows = [sample(group=f"g{row}", row=row, prompt=(row, 2, 3)) for row in (0, 3, 5)]
+    packed = packing.pack(rows, step=7, shape=dataclasses.replace(shape(), oldest_step=4))
+    (batch,) = packed.micro_batches[0]
+    assert sorted(header.row for header in batch.rows) == [3, 5]
+    assert batch.oldest_step == 4
+    assert packed.minibatches == (types.Minibatch(num_tokens=6, num_rows=3),)

@@ -70,7 +70,7 @@ def test_damage_is_found(sound: Any, damage: str, sentence: str) -> None:
 
 def test_a_consumed_group_over_the_bound_is_found(sound: Any) -> None:
     sound.ledger.db.change("UPDATE groups SET min_step = 0 WHERE step = 2")
-    assert any("has age 1 in step 2, the bound is 0" in text for text in violations(sound, bound=0))
+    assert any("is trained on tokens of age 1 in step 2, the bound is 0" in text for text in violations(sound, bound=0))
 
 
 def test_an_infrastructure_failure_as_a_row_is_found(sound: Any) -> None:

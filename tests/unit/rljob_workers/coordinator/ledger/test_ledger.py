@@ -241,7 +241,7 @@ def test_rows_are_ordered_by_lease_never_by_arrival(make_bench: Make) -> None:
 
 @pytest.mark.covers("algorithms 2.2")
 def test_a_straggler_is_cancelled_as_soon_as_no_batch_can_take_it(make_bench: Make) -> None:
-    bench = make_bench(prompts_per_step=1, max_off_policy_steps=1)
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=1, on_stale="Drop")
     rollout, trainer = bench.rollout(), bench.trainer()
     straggler, other = bench.lease(rollout, 2)
     bench.submit(rollout, other)
@@ -261,7 +261,7 @@ def test_a_straggler_is_cancelled_as_soon_as_no_batch_can_take_it(make_bench: Ma
 def test_what_a_cancelled_straggler_was_making_counts_as_stale_once_though_it_is_handed_in_late(
     make_bench: Make,
 ) -> None:
-    bench = make_bench(prompts_per_step=1, max_off_policy_steps=1)
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=1, on_stale="Drop")
     rollout, trainer = bench.rollout(), bench.trainer()
     straggler, other = bench.lease(rollout, 2)
     bench.submit(rollout, other)
@@ -279,7 +279,7 @@ def test_what_a_cancelled_straggler_was_making_counts_as_stale_once_though_it_is
 
 @pytest.mark.covers("algorithms 2.3")
 def test_the_prompt_of_a_stale_group_returns_to_the_head_of_the_queue(make_bench: Make) -> None:
-    bench = make_bench(prompts_per_step=1, max_off_policy_steps=1)
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=1, on_stale="Drop")
     rollout, trainer = bench.rollout(), bench.trainer()
     straggler, other = bench.lease(rollout, 2)
     bench.submit(rollout, other)
@@ -383,7 +383,7 @@ def test_one_step_is_packed_ahead_and_waits_for_the_commit_of_the_one_before(mak
 
 @pytest.mark.covers("algorithms 10")
 def test_a_step_is_packed_ahead_only_where_no_group_under_way_gets_too_old_by_it(make_bench: Make) -> None:
-    bench = make_bench(prompts_per_step=1, max_off_policy_steps=2)
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=2, on_stale="Drop")
     rollout, trainer = bench.rollout(), bench.trainer()
     first, *stragglers = bench.lease(rollout, 3)
     bench.submit(rollout, first)
@@ -817,3 +817,60 @@ def test_under_wait_a_step_waits_for_its_oldest_groups(make_bench: Make) -> None
     bench.submit(rollout, first)
     assert bench.pack() == 2
     assert state_of(bench, second.group_id)[0] == "leased"
+
+
+@pytest.mark.covers("algorithms 2.3")
+def test_under_mask_a_straggler_is_trained_without_its_old_tokens(make_bench: Make) -> None:
+    """eta 1. The second group's first token is of version 0, its last one of version 3: batch 3 takes it."""
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=1)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    straggler, *others = bench.lease(rollout, 2)
+    serving = 0
+    for step in (1, 2, 3):
+        bench.submit(rollout, others.pop(), versions=serving)
+        assert bench.pack() == step
+        bench.commit(trainer, step)
+        serving = bench.publish(trainer, step)
+        others += bench.lease(rollout, 1, serving)
+    assert bench.submit(rollout, straggler, versions=(0, 3)).outcome == "accepted"
+    choice = steps.choose(bench.ledger, more_prompts=True)
+    assert choice.candidates is not None
+    assert [candidate.group_id for candidate in choice.candidates] == [straggler.group_id]
+    assert choice.oldest_trained_step == 2
+    assert choice.version_steps == {0: 0, 1: 1, 2: 2, 3: 3}
+    assert bench.pack() == 4
+    bench.commit(trainer, 4)
+    assert audit.audit(bench.ledger.db, max_off_policy_steps=1) == []
+
+
+@pytest.mark.covers("algorithms 2.3")
+def test_under_mask_a_group_of_old_tokens_alone_is_generated_again(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=1)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    straggler, *others = bench.lease(rollout, 2)
+    serving = 0
+    for step in (1, 2):
+        bench.submit(rollout, others.pop(), versions=serving)
+        assert bench.pack() == step
+        bench.commit(trainer, step)
+        serving = bench.publish(trainer, step)
+        others += bench.lease(rollout, 1, serving)
+    assert bench.submit(rollout, straggler, versions=0).outcome == "stale"
+    counters = bench.ledger.counters()
+    assert (counters["answers:stale"], counters["answer_tokens:stale"]) == (2, 4)
+    assert "answers:cancelled" not in counters
+
+
+def test_answers_that_were_stopped_for_their_age_are_counted_without_a_length(make_bench: Make) -> None:
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=1, on_stale="Drop")
+    rollout, trainer = bench.rollout(), bench.trainer()
+    bench.lease(rollout, 1)
+    for step in (1, 2):
+        (lease,) = bench.lease(rollout, 1, step - 1)
+        bench.submit(rollout, lease, versions=step - 1)
+        assert bench.pack() == step
+        bench.commit(trainer, step)
+        bench.publish(trainer, step)
+    counters = bench.ledger.counters()
+    assert counters["answers:cancelled"] == 2
+    assert "answer_tokens:cancelled" not in counters

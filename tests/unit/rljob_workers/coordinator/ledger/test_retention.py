@@ -244,7 +244,7 @@ def test_a_process_that_was_replaced_long_ago_is_forgotten(make_bench: Make) -> 
             id="a slice is there twice",
         ),
         pytest.param("UPDATE pruned SET step = 2 WHERE step = 1", "step 2 holds", id="in another step"),
-        pytest.param("UPDATE pruned SET step = 9 WHERE step = 2", "has age 7 in step 9", id="too old for its step"),
+        pytest.param("UPDATE pruned SET step = 9 WHERE step = 2", "of age 7 in step 9", id="too old for its step"),
         pytest.param(
             "UPDATE counters SET value = value + 1 WHERE name = 'groups:accepted'", "were counted", id="one is missing"
         ),

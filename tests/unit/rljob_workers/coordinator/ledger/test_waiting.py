@@ -126,7 +126,9 @@ def test_packing_a_step_ahead_drops_no_more_groups(
     make_bench: Callable[..., Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, eta: int, train_s: float
 ) -> None:
     def share(name: str) -> float:
-        bench = make_bench(path=tmp_path / name, prompts_per_step=4, max_off_policy_steps=eta, lease_s=1e9)
+        bench = make_bench(
+            path=tmp_path / name, prompts_per_step=4, max_off_policy_steps=eta, on_stale="Drop", lease_s=1e9
+        )
         bench.ledger.db.all("PRAGMA synchronous = OFF")
         found = share_dropped(bench, train_s=train_s, steps=40, seed=1)
         bench.ledger.close()

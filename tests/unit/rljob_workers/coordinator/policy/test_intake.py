@@ -106,9 +106,11 @@ def test_the_age_check_looks_at_the_steps_of_versions_not_at_their_ids() -> None
 
 
 @pytest.mark.covers("algorithms 2.2")
-def test_one_old_token_makes_the_whole_group_old() -> None:
+def test_one_old_token_makes_the_whole_group_old_unless_it_is_masked() -> None:
     group = makers.make_group(rewards=(1, 0, 0, 1), versions=(0, 2))
-    assert judge(group, facts(batch_index=2)).outcome is Outcome.STALE
+    dropping = changed(SPEC, on_stale="Drop")
+    assert judge(group, facts(batch_index=2), spec=dropping).outcome is Outcome.STALE
+    assert judge(group, facts(batch_index=2)).outcome is Outcome.ACCEPTED
 
 
 def test_tokens_of_a_step_that_was_undone_for_good_are_not_used() -> None:

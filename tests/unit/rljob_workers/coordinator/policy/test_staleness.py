@@ -5,8 +5,16 @@ from rljob_testing.sections import changed, make_spec
 from rljob_workers.coordinator.policy import staleness
 
 
-def bounds(*, eta: int, b: int, inflight: int | None = None, group_size: int = 4) -> JobSpec:
-    return make_spec(group_size=group_size, prompts_per_step=b, max_off_policy_steps=eta, max_inflight_groups=inflight)
+def bounds(
+    *, eta: int, b: int, inflight: int | None = None, group_size: int = 4, on_stale: str | None = None
+) -> JobSpec:
+    return make_spec(
+        group_size=group_size,
+        prompts_per_step=b,
+        max_off_policy_steps=eta,
+        max_inflight_groups=inflight,
+        on_stale=on_stale,
+    )
 
 
 @pytest.mark.covers("algorithms 2.1", "algorithms 2.4", "algorithms 15")
@@ -47,10 +55,30 @@ def test_a_lease_needs_a_worker_that_serves_its_version_floor(
 
 
 @pytest.mark.covers("algorithms 2.2", "algorithms 15")
-@pytest.mark.parametrize(("oldest", "age", "stale"), [(6, 1, False), (5, 2, True)])
-def test_age_is_counted_from_the_oldest_token(oldest: int, age: int, stale: bool) -> None:
-    assert staleness.age(batch_index=7, min_step=oldest) == age
-    assert staleness.is_stale(bounds(eta=1, b=1), batch_index=7, min_step=oldest) is stale
+@pytest.mark.parametrize("on_stale", ["Drop", "Wait"])
+@pytest.mark.parametrize(("oldest", "stale"), [(6, False), (5, True)])
+def test_age_is_counted_from_the_oldest_token(oldest: int, stale: bool, on_stale: str) -> None:
+    spec = bounds(eta=1, b=1, on_stale=on_stale)
+    assert staleness.is_stale(spec, batch_index=7, min_step=oldest, max_step=7) is stale
+
+
+@pytest.mark.covers("algorithms 2.2", "algorithms 2.3")
+@pytest.mark.parametrize(("newest", "stale"), [(6, False), (5, True)])
+def test_under_mask_a_group_is_too_old_once_even_its_newest_token_is(newest: int, stale: bool) -> None:
+    spec = bounds(eta=1, b=1)
+    assert staleness.is_stale(spec, batch_index=7, min_step=0, max_step=newest) is stale
+
+
+@pytest.mark.parametrize(("batch_index", "oldest"), [(0, 0), (2, 0), (7, 5)])
+def test_a_loss_takes_tokens_of_the_versions_of_the_last_steps(batch_index: int, oldest: int) -> None:
+    assert staleness.oldest_trained_step(bounds(eta=2, b=1), batch_index=batch_index) == oldest
+
+
+def test_a_group_renews_itself_where_weights_change_while_it_is_generated() -> None:
+    assert staleness.renews_itself(bounds(eta=1, b=1))
+    assert not staleness.renews_itself(changed(bounds(eta=1, b=1), in_flight_weight_updates=False))
+    assert not staleness.renews_itself(bounds(eta=1, b=1, on_stale="Drop"))
+    assert not staleness.renews_itself(bounds(eta=0, b=1))
 
 
 @pytest.mark.covers("algorithms 2.3", "algorithms 15")

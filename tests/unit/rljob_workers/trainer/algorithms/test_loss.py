@@ -49,6 +49,7 @@ def inputs(
     masked: Sequence[bool] | None = None,
     entropies: Sequence[float] | None = None,
     trainer_version: int = 0,
+    oldest_step: int = 0,
     minibatch: types.Minibatch | None = None,
 ) -> loss.LossInputs:
     """`rows` lists the row of each token; sum(m) of each row is counted from it."""
@@ -66,6 +67,7 @@ def inputs(
         row_masked=torch.tensor(masked or [False] * num_rows),
         minibatch=minibatch or types.Minibatch(num_tokens=len(theta), num_rows=num_rows),
         trainer_version=trainer_version,
+        oldest_step=oldest_step,
         proximal=None if proximal is None else torch.tensor(proximal),
     )
 
@@ -348,3 +350,20 @@ def test_masked_tokens_are_counted_once_by_the_first_reason_that_takes_them() ->
         statistics.Sum.M2_MASKED,
     )
     assert [int(sums[index]) for index in counted] == [2, 1, 1, 0]
+
+
+@pytest.mark.covers("algorithms 2.3", "algorithms 6.5")
+@pytest.mark.parametrize("aggregation", ["TokenMean", "SequenceMean", "Constant"])
+def test_a_token_that_is_too_old_has_no_gradient_and_stays_in_the_denominator(aggregation: str) -> None:
+    """Of three tokens the first is of step 3 where 4 is the oldest; the others have the gradient that they had."""
+    chosen = config(aggregation=aggregation)
+    gradients = []
+    for oldest_step in (3, 4):
+        made = inputs(theta=[-1.0, -1.0, -1.0], advantages=[1.0, 1.0, 1.0], versions=[3, 4, 5], oldest_step=oldest_step)
+        outputs = loss.policy_loss(made, chosen)
+        outputs.loss.backward()
+        assert made.logprobs.grad is not None
+        gradients.append(made.logprobs.grad.tolist())
+    assert gradients[1] == [0.0, *gradients[0][1:]]
+    assert gradients[0][0] != 0.0
+    assert float(outputs.tally.sums[statistics.Sum.STALE_MASKED]) == 1.0
