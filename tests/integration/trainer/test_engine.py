@@ -113,6 +113,26 @@ def test_bf16_trains_fp32_masters_and_stays_near_fp32(
 
 @pytest.mark.covers("algorithms 8")
 @pytest.mark.parametrize("stage", STAGES)
+def test_an_update_far_below_a_step_of_bf16_moves_the_weights_that_are_served(
+    build: Build, stage: int, tiny_models: dict[str, pathlib.Path]
+) -> None:
+    """A rate of 1e-5 where steps are 1e-4 to 1e-3: none would move if masters began as copies. At first they do not."""
+    files = transformers.AutoModelForCausalLM.from_pretrained(tiny_models["bfloat16"], dtype=torch.bfloat16)
+    begin = {name: value.detach().float() for name, value in files.named_parameters()}
+    built = build(stage, "bfloat16")
+    found = weights_of(built, list(begin))
+    assert all(torch.equal(found[name], begin[name]) for name in begin)
+    built.backward(loss_of(built.forward(PART)[0]))
+    assert built.step(1e-5).applied
+    large, moved = 0, 0
+    for name, value in weights_of(built, list(begin)).items():
+        coarse = begin[name].abs() > 0.01
+        large, moved = large + int(coarse.sum()), moved + int(((value != begin[name]) & coarse).sum())
+    assert 0.005 < moved / large < 0.2
+
+
+@pytest.mark.covers("algorithms 8")
+@pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_non_finite_norm_leaves_everything_as_it_was(build: Build, stage: int, dtype: str) -> None:
     disturbed, smooth = build(stage, dtype), build(stage, dtype)

@@ -1,7 +1,8 @@
 """DeepSpeed set-up and the few verbs that the step loop needs of it. The only user of deepspeed.
 
 ZeRO 0 to 3 by config, CPU (gloo) and CUDA (nccl) by the same code. Gradients are averaged over ranks by DeepSpeed, so
-the loop multiplies its losses by `world_size`. Master weights and moments are fp32 in every mode.
+the loop multiplies its losses by `world_size`. Master weights and moments are fp32 in every mode; those of bf16 weights
+begin where `masters.py` says, until a checkpoint brings its own.
 """
 
 import contextlib
@@ -14,9 +15,10 @@ from typing import Any
 import deepspeed
 import torch
 import torch.distributed as dist
+from deepspeed.utils import safe_get_local_fp32_param, safe_set_local_fp32_param
 
 from rljob_api import errors, process_config, types
-from rljob_workers.trainer.engine import deepspeed_config, mfu, schedule
+from rljob_workers.trainer.engine import deepspeed_config, masters, mfu, schedule
 from rljob_workers.trainer.model import batch_tensors, loading, policy, selftest
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,8 @@ class _Trained:
         # DeepSpeed allocates the moments by a step with zero gradients; counted, it would weaken the first updates.
         for state in self._engine.basic_optimizer.state.values():
             state["step"].zero_()
+        if trainer.dtype == "bfloat16":
+            self._spread_masters(module, seed=config.spec.seed)
         if trainer.dtype == "bfloat16" and self._stage == 0:
             # Micro-batches then add up in fp32; stages 1 to 3 have their own fp32 accumulation buffers.
             for parameter in trainable:
@@ -53,6 +57,27 @@ class _Trained:
         if trainer.dtype == "float32" and self._stage in (1, 2):
             # DeepSpeed looks for non-finite gradients in reduced precision only.
             self._optimizer.check_grad_overflow = True
+
+    def _spread_masters(self, module: torch.nn.Module, *, seed: int) -> None:
+        """Let this rank's masters begin within the rounding intervals of their weights (masters.py)."""
+        whole: dict[int, torch.Tensor] = {}
+        if self._stage == 0:
+            for weights, copies in zip(self._optimizer.fp16_groups, self._optimizer.fp32_groups, strict=True):
+                whole |= {id(weight): copy for weight, copy in zip(weights, copies, strict=True)}
+        for name, parameter in module.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            # DeepSpeed's own attributes, which torch's parameter does not declare.
+            sharded: Any = parameter
+            key = masters.key_of(seed, name)
+            if self._stage == 0:
+                masters.spread(whole[id(parameter)].data.view(-1), key=key)
+            elif self._stage == 3:
+                part = safe_get_local_fp32_param(parameter).clone()
+                masters.spread(part, key=key, start=part.numel() * dist.get_rank(group=sharded.ds_process_group))
+                safe_set_local_fp32_param(parameter, part)
+            elif (mapping := sharded._hp_mapping) is not None:
+                masters.spread(mapping.get_hp_fragment().data, key=key, start=mapping.lp_fragment_address.start)
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradient of `loss`. From ZeRO-2 on this is collective: all ranks call it equally often."""
