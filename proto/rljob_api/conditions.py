@@ -117,7 +117,9 @@ STALL_REASONS = tuple(STALLS)
 
 # Why a run says of itself that it is degraded: the reasons of `RunStatus` that make the condition.
 INFRA_FAILURE_SHARE_HIGH, LEDGER_LOST = "InfraFailureShareHigh", "LedgerLost"
-DEGRADED_BY_RUN = (INFRA_FAILURE_SHARE_HIGH, LEDGER_LOST)
+# The run loses what it has learned.
+LEARNING_DIVERGED = "LearningDiverged"
+DEGRADED_BY_RUN = (INFRA_FAILURE_SHARE_HIGH, LEARNING_DIVERGED, LEDGER_LOST)
 # Checkpoints do not reach their object store.
 UPLOADS_FAILING = "UploadsFailing"
 

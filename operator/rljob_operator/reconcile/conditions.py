@@ -5,7 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rljob_api import enums, types
-from rljob_api.conditions import DEGRADED_BY_RUN, INFRA_FAILURE_SHARE_HIGH, LEDGER_LOST, UPLOADS_FAILING
+from rljob_api.conditions import (
+    DEGRADED_BY_RUN,
+    INFRA_FAILURE_SHARE_HIGH,
+    LEARNING_DIVERGED,
+    LEDGER_LOST,
+    UPLOADS_FAILING,
+)
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.job import OUR_OPERATOR, JobSpec
 from rljob_api.manifest.status import Condition, JobStatus
@@ -20,6 +26,7 @@ _BELOW = ((enums.Role.ROLLOUT, "RolloutsBelowTarget"), (enums.Role.VERIFIER, "Ve
 _MESSAGES = {
     INFRA_FAILURE_SHARE_HIGH: "of the answers of the last 15 minutes the infrastructure lost a larger share than"
     " failurePolicy.maxInfraFailureFraction, {fraction}",
+    LEARNING_DIVERGED: "the run loses what it has learned",
     LEDGER_LOST: "the ledger was lost: the run resumed from its newest checkpoint, and open groups were restarted",
 }
 
@@ -35,9 +42,13 @@ def degraded_reason(*, ready: Mapping[enums.Role, int], desired: Mapping[enums.R
     return run_reason if run_reason in DEGRADED_BY_RUN else ""
 
 
-def degraded_message(reason_: str, *, fraction: str) -> str:
-    """Return a sentence for a reason that the coordinator gave, empty for others: pods' conditions report on these."""
-    return _MESSAGES.get(reason_, "").format(fraction=fraction)
+def degraded_message(reason_: str, *, fraction: str, concerns: Sequence[types.Concern] = ()) -> str:
+    """Return a sentence for a reason that the coordinator gave, empty for others: pods' conditions report on these.
+
+    concerns: what the coordinator says of how the run learns, with sentences of its own.
+    """
+    sentence = next((concern.message for concern in concerns if concern.reason == reason_), "")
+    return shorten(sentence) if sentence else _MESSAGES.get(reason_, "").format(fraction=fraction)
 
 
 _MOST_MESSAGE = 1024
@@ -328,7 +339,8 @@ def _degraded(observed: Observed) -> State:
     if not reason:
         return State("False", "AtTarget")
     fraction = str(spec.failure_policy.max_infra_failure_fraction)
-    return State("True", reason, degraded_message(reason, fraction=fraction))
+    concerns = observed.report.run.concerns if observed.report is not None else ()
+    return State("True", reason, degraded_message(reason, fraction=fraction, concerns=concerns))
 
 
 def _stalled(outcome: RunOutcome) -> State:

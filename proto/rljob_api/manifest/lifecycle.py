@@ -143,6 +143,11 @@ class FailurePolicySpec(Section):
         default=(), max_length=16, description="First match wins; before the default rules."
     )
     stall: StallSpec = Field(default=StallSpec(), description="What counts as a stall.")
+    on_divergence: Literal["Condition", "Fail"] = Field(
+        default="Condition",
+        description="What happens when the run loses what it has learned: Degraded is true with reason"
+        " LearningDiverged, or the run ends.",
+    )
 
     @rule()
     def shares_are_in_range(self) -> Iterator[Problem]:

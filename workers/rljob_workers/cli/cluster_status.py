@@ -7,7 +7,8 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 
 from rljob_api import enums, waiting
-from rljob_api.conditions import STALL_REASONS, UPLOADS_FAILING, ConditionType
+from rljob_api import types as api_types
+from rljob_api.conditions import LEARNING_DIVERGED, STALL_REASONS, UPLOADS_FAILING, ConditionType
 from rljob_api.manifest.status import PaceStatus, TrajectoriesStatus, UsageStatus
 from rljob_workers.cli import cluster, cluster_logs, kubectl, why_text
 from rljob_workers.cli import inspect as local
@@ -158,6 +159,7 @@ def account(
         headline=f"{headline(job)}, step {job.status.step or 0} of {job.max_steps}",
         running=not ended,
         storage_problem="" if ended else _storage_problem(job),
+        concerns=() if ended else _concerns(job),
         down=down,
         diagnosis=None if ended else _diagnosis(job),
         events=events,
@@ -167,6 +169,13 @@ def account(
 def _storage_problem(job: cluster.Job) -> str:
     durable = job.condition(ConditionType.STATE_DURABLE)
     return durable.message if durable is not None and durable.reason == UPLOADS_FAILING else ""
+
+
+def _concerns(job: cluster.Job) -> tuple[api_types.Concern, ...]:
+    degraded = job.condition(ConditionType.DEGRADED)
+    if degraded is None or degraded.reason != LEARNING_DIVERGED:
+        return ()
+    return (api_types.Concern(reason=degraded.reason, message=degraded.message),)
 
 
 def _is_over(job: cluster.Job) -> bool:

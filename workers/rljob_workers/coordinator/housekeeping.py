@@ -26,8 +26,17 @@ from collections.abc import Mapping, Sequence
 
 from rljob_api import enums, errors, types
 from rljob_workers.coordinator import context
-from rljob_workers.coordinator.ledger import database, evaluations, groups, leases, queries, retention, versions
-from rljob_workers.coordinator.reporting import evaluation, history, infra_share, metrics, status
+from rljob_workers.coordinator.ledger import (
+    best_steps,
+    database,
+    evaluations,
+    groups,
+    leases,
+    queries,
+    retention,
+    versions,
+)
+from rljob_workers.coordinator.reporting import divergence, evaluation, history, infra_share, metrics, status
 from rljob_workers.coordinator.weights import registry
 from rljob_workers.runtime import atomic
 
@@ -61,6 +70,7 @@ class Housekeeper:
         self._began = parts.clock.now()
         self._infra, self._infra_share, self._failing_role = infra_share.InfraShare(), 0.0, ""
         self._at_progress: Mapping[str, int] = {}
+        self._diverged = False
 
     async def run(self) -> None:
         """Work on every change and at least every half second, until cancelled."""
@@ -135,6 +145,7 @@ class Housekeeper:
         total = status.progress(facts.counters)
         if total != self._progress:
             self._progress, self._progress_at, self._at_progress = total, self._context.clock.now(), facts.counters
+        await self._watch_learning(facts)
         self._facts = facts
         self._failing_role = infra_share.failing_role(self._at_progress, facts.counters)
         self._infra_share = self._infra.look(facts.counters, now=self._context.clock.monotonic())
@@ -142,6 +153,17 @@ class Housekeeper:
         now = status.status(view)
         self._meter.update(view, now, ledger_bytes=self._context.ledger.num_bytes)
         return now
+
+    async def _watch_learning(self, facts: queries.Facts) -> None:
+        """Keep the best steps; name a run that loses what it had, once each time, and end it if asked to."""
+        if (best := divergence.better(facts)) is not None:
+            await self._context.ledger.run(best_steps.keep, best)
+        concern = divergence.concern(self._context.config.spec, facts)
+        if concern is not None and not self._diverged:
+            logger.warning("the run diverges: %s", concern.message, extra={"event": "diverged"})
+            if self._context.config.spec.failure_policy.on_divergence == "Fail":
+                await self._context.ledger.run(groups.end_run, f"the run diverges: {concern.message}")
+        self._diverged = concern is not None
 
     async def current(self) -> types.RunStatus:
         """Return the status now; from the last snapshot, with reason LedgerStuck, if the ledger does not answer or

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_api import enums
+from rljob_api import enums, types
 from rljob_api.conditions import DEGRADED_BY_RUN, REASONS, ConditionType
 from rljob_operator.reconcile import conditions
 
@@ -28,6 +28,12 @@ def test_what_the_coordinator_says_of_the_run_is_the_reason_with_a_sentence(said
     assert reason(said=said) == said
     assert conditions.degraded_message(said, fraction="0.2")
     assert said in REASONS[ConditionType.DEGRADED]["True"]
+
+
+def test_a_run_that_diverges_is_told_in_the_coordinator_s_own_sentence() -> None:
+    concern = types.Concern(reason="LearningDiverged", message="lower the learning rate")
+    told = conditions.degraded_message("LearningDiverged", fraction="0.2", concerns=[concern])
+    assert told == "lower the learning rate"
 
 
 def test_a_reason_of_another_condition_is_no_reason() -> None:

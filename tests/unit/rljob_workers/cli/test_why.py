@@ -88,6 +88,13 @@ def test_filter_that_takes_out_every_group_is_named_though_groups_come_and_go(go
     assert "blocked by coordinator: AllGroupsFiltered" in text(told)
 
 
+def test_what_is_wrong_with_how_it_learns_is_told_while_it_goes_on(going: layout.RunDir) -> None:
+    concern = types.Concern(reason="LearningDiverged", message="the mean reward is 0.1: lower the learning rate")
+    told = account(going, dataclasses.replace(RUN, concerns=[concern], last_progress_at=NOW))
+    assert "LearningDiverged: the mean reward is 0.1: lower the learning rate" in text(told)
+    assert why_text.as_json(told)["concerns"] == [dataclasses.asdict(concern)]
+
+
 def entries(run: layout.RunDir, *lines: journal.Entry) -> None:
     run.journal.unlink()
     log = journal.Journal(run.journal)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Collection
 
 from rljob_api import enums, types
-from rljob_workers.coordinator.ledger import evaluations, groups, sessions, steps, versions
+from rljob_workers.coordinator.ledger import best_steps, evaluations, groups, sessions, steps, versions
 from rljob_workers.coordinator.ledger.database import Ledger, Row
 
 
@@ -55,6 +55,7 @@ class Facts:
     failed: str
     first_step_at: float
     attempts: tuple[types.TrainerAttempt, ...]
+    best: best_steps.Best | None = None
 
 
 def snapshot(ledger: Ledger, serving: Collection[int] = ()) -> Facts:
@@ -84,6 +85,7 @@ def snapshot(ledger: Ledger, serving: Collection[int] = ()) -> Facts:
             failed=ledger.why_ended,
             first_step_at=_first_step_at(ledger),
             attempts=sessions.newest_attempts(ledger),
+            best=best_steps.read(ledger),
         )
 
 

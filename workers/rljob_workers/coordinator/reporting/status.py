@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from rljob_api import conditions, enums, learning, process_config, types
 from rljob_workers.coordinator.ledger import queries
 from rljob_workers.coordinator.policy import filters
-from rljob_workers.coordinator.reporting import processes
+from rljob_workers.coordinator.reporting import divergence, processes
 
 # A lease alone is none: a run whose groups are all lost, filtered or too late is busy, and makes no progress.
 _PROGRESS = (
     "groups:accepted", "groups:recorded", "batches_handed", "steps_committed", "checkpoints", "versions_published",
     "versions_live", "versions_applied", "evaluations",
 )  # fmt: skip
-_ANSWERS = ("answers", "answer_tokens")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +77,8 @@ def reason(config: process_config.CoordinatorConfig, facts: queries.Facts, *, in
         return "FilterStarvation"
     if infra_share > config.spec.failure_policy.max_infra_failure_fraction:
         return conditions.INFRA_FAILURE_SHARE_HIGH
+    if divergence.concern(config.spec, facts) is not None:
+        return conditions.LEARNING_DIVERGED
     return facts.degraded
 
 
@@ -123,7 +124,7 @@ def status(view: View) -> types.RunStatus:
         failing_role=view.failing_role,
         attempts=facts.attempts,
         storage_problem=view.storage_problem,
-        concerns=_concerns(facts.counters),
+        concerns=_concerns(config, facts),
         said_at=view.now,
         tokens={kind: facts.counters.get(f"tokens_{kind}", 0) for kind in ("generated", "trained")},
         left_out={str(reason): facts.counters.get(f"dropped:{reason}", 0) for reason in enums.LEFT_OUT},
@@ -155,10 +156,13 @@ def _trajectories(counters: dict[str, int]) -> dict[str, int]:
     return {outcome: counters.get(f"trajectories:{outcome}", 0) for outcome in outcomes}
 
 
-def _concerns(counters: dict[str, int]) -> tuple[types.Concern, ...]:
-    by_fate = [{fate: counters.get(f"{what}:{fate}", 0) for fate in enums.AnswerFate} for what in _ANSWERS]
-    found = (learning.length_selection(*by_fate),)
-    return tuple(concern for concern in found if concern is not None)
+def _concerns(config: process_config.CoordinatorConfig, facts: queries.Facts) -> tuple[types.Concern, ...]:
+    answers, tokens = (
+        {str(fate): facts.counters.get(f"{what}:{fate}", 0) for fate in enums.AnswerFate}
+        for what in ("answers", "answer_tokens")
+    )
+    concerns = (divergence.concern(config.spec, facts), learning.length_selection(answers, tokens))
+    return tuple(concern for concern in concerns if concern is not None)
 
 
 def _present(view: View, pod: processes.Pod) -> bool:

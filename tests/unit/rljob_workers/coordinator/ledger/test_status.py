@@ -153,6 +153,16 @@ def test_a_share_of_lost_answers_above_the_policys_is_the_reason(
     assert (within, above) == ("", "InfraFailureShareHigh")
 
 
+def test_answers_that_are_chosen_by_their_length_are_a_concern_and_no_degradation(
+    make_bench: Make, config: process_config.CoordinatorConfig
+) -> None:
+    known = queries.snapshot(make_bench().ledger)
+    counters = {"answers:trained": 900, "answer_tokens:trained": 9000, "answers:cancelled": 100}
+    told = status.status(view(config, dataclasses.replace(known, counters=counters)))
+    assert [concern.reason for concern in told.concerns] == ["LengthSelection"]
+    assert told.reason == ""
+
+
 def test_groups_that_are_lost_filtered_or_late_are_no_progress() -> None:
     """A run that only makes such groups is busy and makes no progress."""
     busy = {"groups:infra_failure": 9, "groups:filtered": 9, "groups:stale": 9, "trajectories:infra_failure": 99}

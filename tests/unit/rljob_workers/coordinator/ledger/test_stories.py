@@ -15,13 +15,13 @@ from typing import Any
 import blake3
 import pytest
 
-from rljob_api import enums, errors, process_config, types
+from rljob_api import enums, errors, learning, process_config, types
 from rljob_api.wire import codec
 from rljob_testing import clock as fake_clock
 from rljob_testing import makers
 from rljob_workers.coordinator import app, context, dispatch, housekeeping, resume, training
 from rljob_workers.coordinator.batching import builder
-from rljob_workers.coordinator.ledger import audit, database, groups, steps, versions
+from rljob_workers.coordinator.ledger import audit, best_steps, database, groups, steps, versions
 from rljob_workers.coordinator.reporting import history
 from rljob_workers.coordinator.weights import registry
 from rljob_workers.runtime import metrics as metrics_module
@@ -807,3 +807,45 @@ async def test_a_submitted_group_whose_tokens_are_lost_ends_the_run_instead_of_b
     header, _ = await run.fetch(trainer, 1)
     assert (header.kind, header.wait_reason) == (enums.BatchKind.NOT_READY, run.why())
     assert "cannot be built: LedgerError" in run.why()
+
+
+@pytest.mark.parametrize(("asked", "ends"), [("Condition", False), ("Fail", True)])
+async def test_a_run_that_loses_what_it_had_is_named_and_ended_only_if_asked_to(
+    start: Start, asked: str, ends: bool
+) -> None:
+    """The best steps had ten times the reward of those that follow."""
+    run = start(on_divergence=asked)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
+    for step in range(1, 5):
+        await run.generate(rollout, serving=step - 1)
+        assert (await run.fetch(trainer, step))[0].kind is enums.BatchKind.BATCH
+        await run.commit(trainer, step)
+        await run.publish(trainer, step)
+        await run.beat(rollout, step)
+        if step == 1:
+            before = best_steps.Best(mean=learning.Point(step=1, reward=5.0), lowest=0.0)
+            await run.core.ledger.run(best_steps.keep, before)
+    await run.housekeeper.refresh()
+    told = await run.housekeeper.refresh()
+    assert told.reason == "LearningDiverged"
+    (concern,) = told.concerns
+    assert concern.message.startswith("the mean reward is 0.500, and was 5.000 at step 1")
+    assert (told.phase is enums.Phase.FAILED) is ends
+    assert run.why().startswith("the run diverges: the mean reward is 0.500") is ends
+
+
+async def test_the_best_steps_are_kept_until_a_rewind_undoes_them(start: Start) -> None:
+    run = start()
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
+    for step in range(1, 7):
+        await run.generate(rollout, serving=step - 1)
+        await run.fetch(trainer, step)
+        await run.commit(trainer, step)
+        await run.publish(trainer, step)
+        await run.beat(rollout, step)
+        await run.housekeeper.refresh()
+    kept = await run.core.ledger.run(best_steps.read)
+    assert kept is not None
+    assert (kept.mean.step, kept.mean.reward, kept.lowest, kept.checkpoint) == (5, 0.5, 0.5, None)
+    await run.register(enums.Role.TRAINER, boot_id="c", attempt=2, resume_step=0)
+    assert await run.core.ledger.run(best_steps.read) is None
