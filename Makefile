@@ -94,11 +94,14 @@ bench: setup  ## benchmarks: make bench ROWS=C14 SIZE=full OUT=build/bench
 lock: setup  ## compile the locks again from pyproject.toml
 	@mkdir -p build
 	@$(BIN)/uv pip compile -q pyproject.toml --extra operator --extra coordinator --extra verifier --extra cpu --extra trainer \
-	  --extra local --extra sdk --extra models --extra dev --override workers/constraints/overrides.txt --python-version 3.11 \
+	  --extra local --extra sdk --extra models --extra trackers --extra dev --override workers/constraints/overrides.txt --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/cpu.txt
 	@sed -n 's/^\([A-Za-z0-9_.-]*==[^ ;]*\).*/\1/p' workers/constraints/cpu.txt > build/versions.txt
 	@$(BIN)/uv pip compile -q pyproject.toml --extra operator --extra coordinator --extra verifier --constraint build/versions.txt \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/slim.txt
+	@$(BIN)/uv pip compile -q pyproject.toml --extra operator --extra coordinator --extra verifier --extra trackers \
+	  --constraint build/versions.txt \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/slim-trackers.txt
 	@$(BIN)/uv pip compile -q pyproject.toml --extra cli --constraint build/versions.txt \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/cli.txt
 	@$(BIN)/uv pip compile -q pyproject.toml --extra cpu --extra trainer --extra models --constraint build/versions.txt \
@@ -106,7 +109,7 @@ lock: setup  ## compile the locks again from pyproject.toml
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/worker-cpu.txt
 	@grep -vE '^($(CUDA_OWN))==' build/versions.txt > build/cuda-versions.txt
 	@$(BIN)/uv pip compile -q pyproject.toml --extra operator --extra coordinator --extra verifier --extra rollout \
-	  --extra trainer --extra local --extra sdk --extra models --extra dev --constraint build/cuda-versions.txt \
+	  --extra trainer --extra local --extra sdk --extra models --extra trackers --extra dev --constraint build/cuda-versions.txt \
 	  --override workers/constraints/worker-cuda-overrides.txt --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --no-annotate -o workers/constraints/cuda.txt
 	@sed -n 's/^\([A-Za-z0-9_.-]*==[^ ;]*\).*/\1/p' workers/constraints/cuda.txt > build/cuda-versions.txt

@@ -91,7 +91,7 @@ def test_metric_is_declared_once() -> None:
     assert len(declared) == len(set(declared))
 
 
-LOCKS = ("cpu", "cuda", "slim", "cli", "worker-cpu", "worker-cuda")
+LOCKS = ("cpu", "cuda", "slim", "slim-trackers", "cli", "worker-cpu", "worker-cuda")
 # What vLLM's wheel for CUDA needs in another version than its wheel for CPUs, which the tests run with.
 CUDA_OWN = {"apache-tvm-ffi", "cuda-bindings"}
 
@@ -115,7 +115,8 @@ def test_lock_names_no_index_host(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "tested"), [("slim", "cpu"), ("cli", "cpu"), ("worker-cpu", "cpu"), ("worker-cuda", "cuda")]
+    ("name", "tested"),
+    [("slim", "cpu"), ("slim-trackers", "cpu"), ("cli", "cpu"), ("worker-cpu", "cpu"), ("worker-cuda", "cuda")],
 )
 def test_image_has_the_versions_that_the_tests_ran_with(name: str, tested: str) -> None:
     packed = _versions(name).items()
