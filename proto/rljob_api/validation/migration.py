@@ -43,8 +43,8 @@ class _Tables(pydantic.BaseModel, extra="forbid", frozen=True):
 
 # Last parts that say nothing without the rest of their name.
 _GENERAL = frozenset((
-    "dtype", "enable", "eps", "learningrate", "len", "metric", "mintokens", "offload", "stop", "stoptokenids",
-    "temperature",
+    "dtype", "enable", "eps", "learningrate", "len", "metric", "mintokens", "mode", "offload", "project", "stop",
+    "stoptokenids", "temperature",
 ))  # fmt: skip
 
 

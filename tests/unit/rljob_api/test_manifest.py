@@ -75,8 +75,8 @@ SENTENCES: dict[str, tuple[dict[str, object], str]] = {
     ),
     "unknown tracker": (
         {"observability.trackers": [{"name": "a", "type": "tensorbord"}]},
-        "spec.observability.trackers[0].type is 'tensorbord', but must be one of tensorboard, plugin:<name>;"
-        " did you mean tensorboard?",
+        "spec.observability.trackers[0].type is 'tensorbord', but must be one of tensorboard, wandb, mlflow, trackio,"
+        " plugin:<name>; did you mean tensorboard?",
     ),
     "quantity with a wrong suffix": (
         {"verifier.memory": "4GBs"},

@@ -605,6 +605,42 @@ TABLE: dict[str, Row] = {
         "spec.observability.trackers[0].config.path is '/x', but tensorboard has no such option; it has folder",
         {TRACKERS: [{"name": "a", "type": "tensorboard", "config": {"folder": "/x"}}]},
     ),
+    "key of a tracker's service": Row(
+        {TRACKERS: [{"name": "a", "type": "wandb", "config": {"apiKey": "0123456789abcdef"}}]},
+        "spec.observability.trackers[0].config.apiKey is '***', but a manifest holds no keys: set WANDB_API_KEY in"
+        " spec.coordinator.pod.env, from a Secret",
+        {TRACKERS: [{"name": "a", "type": "wandb", "config": {"project": "arithmetic", "tags": ["a", "b"]}}]},
+    ),
+    "key in the address of a tracker's server": Row(
+        {
+            TRACKERS: [
+                {"name": "a", "type": "mlflow", "config": {"trackingUri": "https://me:a-key@tracking.example.com"}}
+            ]
+        },
+        "spec.observability.trackers[0].config.trackingUri is '***', but a manifest holds no keys: set"
+        " MLFLOW_TRACKING_TOKEN, MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD in",
+        {TRACKERS: [{"name": "a", "type": "mlflow", "config": {"trackingUri": "https://tracking.example.com/mlflow"}}]},
+    ),
+    "token in the address that Trackio prints": Row(
+        {TRACKERS: [{"name": "a", "type": "trackio", "config": {"serverUrl": "http://h:7860/?write_token=abc"}}]},
+        "spec.observability.trackers[0].config.serverUrl is '***', but a manifest holds no keys",
+        {TRACKERS: [{"name": "a", "type": "trackio", "config": {"serverUrl": "http://h:7860/"}}]},
+    ),
+    "store of MLflow that its package has not": Row(
+        {TRACKERS: [{"name": "a", "type": "mlflow", "config": {"trackingUri": "sqlite:///runs.db"}}]},
+        "spec.observability.trackers[0].config.trackingUri is 'sqlite:///runs.db', but must be http(s)://host",
+        {TRACKERS: [{"name": "a", "type": "mlflow", "config": {"trackingUri": "/runs/mlflow"}}]},
+    ),
+    "project of W&B with a slash": Row(
+        {TRACKERS: [{"name": "a", "type": "wandb", "config": {"project": "team/arithmetic"}}]},
+        "spec.observability.trackers[0].config.project is 'team/arithmetic', but must have 1 to 128 characters",
+        {TRACKERS: [{"name": "a", "type": "wandb", "config": {"entity": "team", "mode": "Offline"}}]},
+    ),
+    "Trackio in two places": Row(
+        {TRACKERS: [{"name": "a", "type": "trackio", "config": {"spaceId": "o/s", "serverUrl": "http://h"}}]},
+        'spec.observability.trackers[0].config is {"spaceId": "o/s", "serverUrl": "http://h"}, but spaceId and',
+        {TRACKERS: [{"name": "a", "type": "trackio", "config": {"spaceId": "o/s"}}]},
+    ),
     "trackers of one name": Row(
         {TRACKERS: [{"name": "a", "type": "tensorboard"}, {"name": "a", "type": "plugin:mine"}]},
         "spec.observability.trackers is 'a', but that name occurs 2 times",

@@ -39,6 +39,7 @@ def plan(
         *resolve.warnings(manifest.job),
         *missing.data_files(spec, manifest.folder),
         *missing.packages(spec),
+        *missing.tracker_packages(spec),
         *missing.gpus(launch.process_names(resolved.configs)),
         *model_memory.check(resolved),
     ]

@@ -37,7 +37,7 @@ def run_job(
     Raises ManifestError, with nothing started and nothing overwritten, for a job or directory that cannot be used.
     """
     prepare.admit_here(manifest)
-    if problems := missing.entry_points(manifest.job.spec):
+    if problems := [*missing.entry_points(manifest.job.spec), *missing.tracker_packages(manifest.job.spec)]:
         raise errors.ManifestError(*problems)
     directory = layout.RunDir(path)
     identity = directory.admit(name=manifest.job.metadata.name, spec=manifest.spec, manifest_dir=manifest.folder)

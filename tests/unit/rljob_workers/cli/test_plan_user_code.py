@@ -1,5 +1,6 @@
 """`rljob plan` of a job whose agent, environment and reward are a user's, all in one file alongside the manifest."""
 
+import importlib.util
 import pathlib
 from collections.abc import Callable
 
@@ -142,3 +143,23 @@ def test_package_that_is_not_here_is_a_warning_of_the_plan_with_its_field_and_wh
         "warning: spec.verifier.rewards[0].packages[1]: no_such_package.part is not installed here; rljob run needs it"
     )
     assert told.endswith("Of the usual ones there are: networkx, numpy, sortedcontainers, sympy")
+
+
+def test_tracker_whose_package_is_not_here_is_a_warning_of_the_plan_and_refused_by_a_run(
+    rljob: Rljob, manifest: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest.with_name("mine.py").write_text(MINE)
+    spec = yaml.safe_load(manifest.read_text())
+    spec["spec"]["observability"] = {"trackers": [{"name": "board", "type": "wandb"}]}
+    manifest.write_text(yaml.safe_dump(spec))
+    sentence = "spec.observability.trackers[board].type is 'wandb', whose package is not installed here"
+    assert sentence not in rljob("plan", str(manifest)).stdout
+    there = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else there(name))
+    planned = rljob("plan", str(manifest))
+    assert planned.exit_code == 0
+    assert f"warning: {sentence}: pip install 'rljob[wandb]'" in planned.stdout
+    run = rljob("run", str(manifest), "--run-dir", str(manifest.with_name("run")))
+    assert run.exit_code == 2
+    assert sentence in run.stderr
+    assert not manifest.with_name("run").exists()

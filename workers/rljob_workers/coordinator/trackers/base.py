@@ -80,11 +80,13 @@ class Tracker(abc.ABC):
 
 
 def find(spec: trackers.TrackerSpec) -> type[Tracker]:
-    """Return the class of a tracker; only its module is imported.
+    """Return the class of a tracker; only its module is imported, and of a built-in type none of its library.
 
-    Raises ManifestError for a plugin that is not installed, does not import, is no subclass of Tracker or refuses the
-    options.
+    Raises ManifestError for a library that is not installed, and a plugin that is not installed, does not import, is no
+    subclass of Tracker or refuses the options.
     """
+    if problem := trackers.missing_library(spec):
+        raise errors.ManifestError(problem)
     field = f"spec.observability.trackers[{spec.name}]"
     if plugins.plugin_name(spec.type):
         tracker = plugins.load(plugins.TRACKERS, spec.type, field=f"{field}.type")

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Mapping
 
 from rljob_api import errors, plugins, process_config, suites
+from rljob_api.manifest import trackers
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.verifier import USUAL_PACKAGES
 from rljob_workers.local import prepare
@@ -46,6 +47,11 @@ def entry_points(spec: JobSpec) -> list[str]:
             field = f"spec.observability.trackers[{tracker.name}].type"
             problems.append(plugins.problem(plugins.TRACKERS, tracker.type, field=field))
     return [problem for problem in problems if problem]
+
+
+def tracker_packages(spec: JobSpec) -> list[str]:
+    """Return a sentence for each built-in tracker whose package is not installed here."""
+    return [problem for tracker in spec.observability.trackers if (problem := trackers.missing_library(tracker))]
 
 
 def packages(spec: JobSpec) -> list[str]:
