@@ -220,8 +220,9 @@ class VerifierConfig(ProcessConfig):
 class TrainerConfig(SpecConfig):
     """Everything that `rljob-trainer` reads. `node_rank` differs per pod; the rest is equal on all ranks.
 
-    reference: the frozen model of the KL term. fork_from: a checkpoint, a folder of checkpoints or a run's folder,
-    empty unless the run is a fork. spec_digests: of manifest sections that others read, for checkpoints.
+    reference: the frozen model of the KL term; None without one, and where it is the model without its adapter.
+    fork_from: a checkpoint, a folder of checkpoints or a run's folder, empty unless the run is a fork. spec_digests: of
+    manifest sections that others read, for checkpoints.
     """
 
     kind: Literal["trainer"] = "trainer"

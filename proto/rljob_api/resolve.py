@@ -203,8 +203,9 @@ def _model(spec: JobSpec, placement: Placement) -> process_config.ModelFiles:
 
 
 def _reference(spec: JobSpec, placement: Placement) -> process_config.ModelFiles | None:
-    reference = spec.model.reference
-    if reference is None:
+    """Return where the model of the KL term is; None without one, and where it is the model without its adapter."""
+    reference, model = spec.model.reference, spec.model
+    if reference is None or (model.lora and (reference.name, reference.revision) == (model.name, model.revision)):
         return None
     return process_config.ModelFiles(
         name=reference.name,

@@ -452,11 +452,15 @@ class TensorSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The image's layout in image order: embeddings, layers ascending, final norm, head; 64-byte aligned starts."""
+    """The image's layout in image order: embeddings, layers ascending, final norm, head; 64-byte aligned starts.
+
+    base: hash of the model files that an adapter's tensors are added to; empty where they are the whole model.
+    """
 
     layout_id: str
     tensors: tuple[TensorSpec, ...]
     image_bytes: int
+    base: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,8 +35,8 @@ FIELDS = {
         ["spec.trainer.optimizer.learningRate", "fast", "1e-6"],
     ),
     "a field that nothing serves yet": (
-        {"model__lora": {"rank": 8}},
-        ["spec.model.lora is not supported yet"],
+        {"model__lora": {"dropout": "0.1"}},
+        ["spec.model.lora.dropout is not supported yet"],
     ),
     "a model that is not there": (
         {"model__name": "/no/such/model"},

@@ -332,18 +332,36 @@ class JobSpec(Section):
     @rule(
         CelRule(
             field="model.reference",
-            rule="(double(self.algorithm.loss.klCoef) > 0.0) == has(self.model.reference)",
+            rule="double(self.algorithm.loss.klCoef) > 0.0 ? has(self.model.reference) || has(self.model.lora)"
+            " : !has(self.model.reference)",
             message="a reference model is needed exactly when algorithm.loss.klCoef is above 0",
         ),
     )
     def reference_model_is_compared_with(self) -> Iterator[Problem]:
         coefficient, reference = self.algorithm.loss.kl_coef, self.model.reference
-        if coefficient > 0 and reference is None:
+        if coefficient > 0 and reference is None and self.model.lora is None:
             because = "spec.model.reference is not set: name the model to compare with, or use 0"
             yield "algorithm.loss.klCoef", coefficient, because
         if coefficient <= 0 and reference is not None:
             because = no_effect("spec.algorithm.loss.klCoef is 0, so no KL term would read it")
             yield "model.reference", reference.name, because
+
+    @rule(
+        CelRule(
+            field="algorithm.critic",
+            reason=FORBIDDEN,
+            rule="!has(self.model.lora) || !has(self.algorithm.critic)",
+            message="a critic trains all of its weights, which model.lora is to avoid: use an estimator without one",
+        ),
+    )
+    def adapters_have_no_critic(self) -> Iterator[Problem]:
+        critic = self.algorithm.critic
+        if self.model.lora is not None and critic is not None:
+            because = (
+                "spec.model.lora is set, and a critic would still train a whole model: leave one of them out, or use an"
+                " advantageEstimator without a critic"
+            )
+            yield "algorithm.critic", critic.model_dump(mode="json", by_alias=True, exclude_unset=True), because
 
     @rule(
         CelRule(

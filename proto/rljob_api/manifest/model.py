@@ -9,6 +9,7 @@ from rljob_api.manifest.base import (
     FORBIDDEN,
     OBJECT_URI_FORM,
     OBJECT_URI_PATTERN,
+    SET,
     CelRule,
     Name,
     Path,
@@ -21,6 +22,9 @@ from rljob_api.manifest.base import (
 )
 
 BUILTIN = "builtin:"
+ALL_LINEAR = "all-linear"
+# Embeddings and output heads, by the names that models give them.
+NO_TARGETS = ("lm_head", "embed_tokens", "wte")
 Dtype = Literal["bfloat16", "float16", "float32"]
 
 
@@ -44,6 +48,58 @@ class ReferenceSpec(Section):
 
     name: Path = Field(description="Hub id, path or builtin name of the reference model.")
     revision: Text | None = Field(default=None, description="Hub revision of the reference model.")
+
+
+class LoraSpec(Section):
+    """A low-rank adapter (LoRA) is trained and the model's own weights stay as they are: W + alpha / rank x B A.
+
+    Source: Hu et al. (arXiv:2106.09685). Dropout is no field: ratios compare two forwards of the same weights.
+    """
+
+    rank: int = Field(default=16, ge=1, le=512, description="Rank r of the adapter: A is [r, in], B is [out, r].")
+    alpha: int = Field(
+        default_factory=lambda fields: 2 * fields["rank"],
+        ge=1,
+        le=65536,
+        description="The adapter's part is multiplied with alpha / rank. Default: twice the rank.",
+    )
+    targets: tuple[Text, ...] = Field(
+        default=(ALL_LINEAR,),
+        min_length=1,
+        max_length=64,
+        json_schema_extra=SET,
+        description="Names of the linear layers that get an adapter, such as q_proj; all-linear: every one in the"
+        " model's layers. Embeddings and the output head never have one.",
+    )
+
+    @rule(
+        CelRule(
+            field="targets",
+            rule=f"self.targets.size() == 1 || !('{ALL_LINEAR}' in self.targets)",
+            message="all-linear already names every layer: leave the others out, or it",
+        ),
+        CelRule(
+            field="targets",
+            rule="self.targets.all(t, !(t in ['lm_head', 'embed_tokens', 'wte']))",
+            message="embeddings and the output head have no adapter: they are often one tensor; name linear layers",
+        ),
+    )
+    def targets_are_linear_layers(self) -> Iterator[Problem]:
+        if len(self.targets) > 1 and ALL_LINEAR in self.targets:
+            because = f"{ALL_LINEAR} already names every layer: leave the others out, or it"
+            yield "targets", list(self.targets), because
+        for target in self.targets:
+            if target in NO_TARGETS:
+                because = (
+                    f"{target} has no adapter: embeddings and the output head are often one tensor, and an engine has"
+                    " no slot for theirs; name linear layers, or all-linear"
+                )
+                yield "targets", list(self.targets), because
+
+    @rule()
+    def targets_stand_once(self) -> Iterator[Problem]:
+        if len(set(self.targets)) < len(self.targets):
+            yield "targets", list(self.targets), "a layer is named twice: name each once"
 
 
 def _address(field: str, *, unless: str = "") -> CelRule:
@@ -75,7 +131,13 @@ class ModelSpec(Section):
     source: ModelSourceSpec | None = Field(default=None, description="Where weights come from when not a hub.")
     reference: ReferenceSpec | None = Field(
         default=None,
-        description="Reference model of the KL term; needed exactly when algorithm.loss.klCoef is above 0.",
+        description="Reference model of the KL term; needed exactly when algorithm.loss.klCoef is above 0. With lora it"
+        " may be left out: the model without its adapter then is the reference, and no second copy is loaded.",
+    )
+    lora: LoraSpec | None = Field(
+        default=None,
+        description="Train a low-rank adapter instead of all weights. Versions, checkpoints and optimizer state then"
+        " hold the adapter alone.",
     )
 
     @rule(

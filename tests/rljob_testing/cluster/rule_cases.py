@@ -77,6 +77,19 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         {f"{A}.rewards.overlong": {**OVERLONG, "tailTokens": 513}},
     ),
     ("a reference model", "model.reference", KL, {**KL, f"{L}.klCoef": "0"}),
+    ("a critic trains all", f"{A}.critic", {**PPO}, {**PPO, "model.lora": {}}),
+    (
+        "all-linear already",
+        "model.lora.targets",
+        {"model.lora": {"targets": ["q_proj", "v_proj"]}},
+        {"model.lora": {"targets": ["all-linear", "v_proj"]}},
+    ),
+    (
+        "embeddings and the output head",
+        "model.lora.targets",
+        {"model.lora": {"targets": ["q_proj"]}},
+        {"model.lora": {"targets": ["q_proj", "lm_head"]}},
+    ),
     (
         "K1 in the loss",
         f"{L}.klEstimator",

@@ -7,7 +7,7 @@ from rljob_api.validation import migration
 from rljob_api.validation.load import load_manifest
 
 UNSERVED: dict[str, object] = {
-    "model.lora": {"rank": 8},
+    "model.lora.dropout": "0.1",
     "observability.traces": True,
     "trainer.optimizer.type": "adamw",
     "trainer.masterWeightsDtype": "float32",

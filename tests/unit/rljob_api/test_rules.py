@@ -42,6 +42,29 @@ TABLE: dict[str, Row] = {
     "reference model without a KL term": Row(
         {"model.reference": {"name": "base"}}, "spec.model.reference is 'base'", REFERENCE
     ),
+    "KL term of an adapter without a KL coefficient": Row(
+        {"model.lora": {}, "model.reference": {"name": "base"}},
+        "spec.model.reference is 'base'",
+        {"model.lora": {}, f"{LOSS}.klCoef": "0.1"},
+    ),
+    "adapter with a critic": Row(
+        {"model.lora": {}, **GAE_PPO}, "spec.algorithm.critic is", {"model.lora": {}, "algorithm.groupSize": 4}
+    ),
+    "adapter on every layer and one of them": Row(
+        {"model.lora": {"targets": ["all-linear", "q_proj"]}},
+        'spec.model.lora.targets is ["all-linear", "q_proj"]',
+        {"model.lora": {"targets": ["all-linear"]}},
+    ),
+    "adapter on the embeddings": Row(
+        {"model.lora": {"targets": ["q_proj", "embed_tokens"]}},
+        'spec.model.lora.targets is ["q_proj", "embed_tokens"]',
+        {"model.lora": {"targets": ["q_proj", "o_proj"]}},
+    ),
+    "adapter on a layer twice": Row(
+        {"model.lora": {"targets": ["q_proj", "q_proj"]}},
+        'spec.model.lora.targets is ["q_proj", "q_proj"]',
+        {"model.lora": {"targets": ["q_proj"]}},
+    ),
     "KL estimator without a KL term": Row(
         {f"{LOSS}.klEstimator": "K3"}, "spec.algorithm.loss.klEstimator is 'K3'", {f"{LOSS}.klCoef": "0"}
     ),

@@ -44,12 +44,16 @@ _LAYER_LISTS = ("layer_types", "layers_block_type", "block_types")
 _AHEAD = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "num_mtp_modules")
 # What a head or scores are multiplied with or bounded by; the trainer computes softmax(hidden @ weight / temperature).
 _HEAD_SETTINGS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 _OTHER_INPUTS = ("vision_config", "audio_config", "speech_config")
 
 
-def check(name: str, folder: Path, *, longest: int, field: str = "spec.model.name") -> None:
-    """Raise ManifestError naming `field` if the model of `folder` cannot be trained on rows of `longest` tokens."""
-    problems = refusals(read(folder), longest=longest)
+def check(name: str, folder: Path, *, longest: int, field: str = "spec.model.name", adapted: bool = False) -> None:
+    """Raise ManifestError naming `field` if the model of `folder` cannot be trained on rows of `longest` tokens.
+    adapted: an adapter of it is trained.
+    """
+    config = read(folder)
+    problems = [*refusals(config, longest=longest), *(_adapter(config) if adapted else ())]
     if problems:
         raise errors.ManifestError(*(f"{field} is {name!r}, but {problem}" for problem in problems))
 
@@ -147,6 +151,14 @@ def _files(config: Config, _longest: int) -> Iterator[str]:
             )
     if config.get("quantization_config"):
         yield "its weights are quantised (quantization_config), and the trainer needs them whole"
+
+
+def _adapter(config: Config) -> Iterator[str]:
+    if experts := [name for name in _EXPERTS if config.get(name)]:
+        yield (
+            f"it is a mixture of experts ({experts[0]} is {config[experts[0]]}), for which no adapter is trained: leave"
+            " spec.model.lora out, or take a dense model"
+        )
 
 
 _RULES = (_files, _stateful, _attention, _head, _positions)

@@ -40,9 +40,13 @@ def image_order(name: str) -> tuple[int, int, str]:
 
 
 def make_layout(
-    tensors: Iterable[tuple[str, str, tuple[int, ...]]], tied: Mapping[str, tuple[str, ...]] | None = None
+    tensors: Iterable[tuple[str, str, tuple[int, ...]]],
+    tied: Mapping[str, tuple[str, ...]] | None = None,
+    *,
+    base: str = "",
 ) -> types.Layout:
-    """Return the layout of (name, dtype name, shape) triples. `tied` lists, per stored name, the names sharing it.
+    """Return the layout of (name, dtype name, shape) triples. `tied` lists, per stored name, the names sharing it;
+    `base` says what the tensors of an adapter are added to.
 
     Raises WeightsError for a dtype that the wire does not know.
     """
@@ -59,12 +63,14 @@ def make_layout(
             )
         )
         offset += -(-length // ALIGNMENT) * ALIGNMENT
-    return types.Layout(layout_id=layout_id(specs), tensors=tuple(specs), image_bytes=offset)
+    return types.Layout(layout_id=layout_id(specs, base), tensors=tuple(specs), image_bytes=offset, base=base)
 
 
-def layout_id(tensors: Iterable[types.TensorSpec]) -> str:
-    """Return BLAKE3 over name, dtype, shape, offset, length and tied names of each tensor in image order, hex."""
-    digest = blake3.blake3()
+def layout_id(tensors: Iterable[types.TensorSpec], base: str = "") -> str:
+    """Return BLAKE3 over name, dtype, shape, offset, length and tied names of each tensor in image order, hex; before
+    them `base`, where there is one.
+    """
+    digest = blake3.blake3((base + "\x1d").encode() if base else b"")
     for tensor in tensors:
         shape = ",".join(str(size) for size in tensor.shape)
         row = (tensor.name, tensor.dtype, shape, str(tensor.offset), str(tensor.length), ",".join(tensor.tied))
@@ -136,6 +142,25 @@ def layout_from_safetensors(directory: pathlib.Path, dtype: str) -> types.Layout
                 )
             tensors.append((name, dtype, tuple(cast(list[int], entry["shape"]))))
     return make_layout(tensors)
+
+
+def files_hash(directory: pathlib.Path) -> str:
+    """Return BLAKE3 over name, dtype, shape and digest of each tensor of a Hugging Face folder by name, hex; however
+    the tensors are divided among files. Raises WeightsError for a folder without such files.
+    """
+    rows: list[tuple[str, bytes]] = []
+    for path in _safetensors_files(directory):
+        header, start = _header(path)
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            with memoryview(mapped) as view:
+                for name, entry in header.items():
+                    first, last = cast(list[int], entry["data_offsets"])
+                    with view[start + first : start + last] as data:
+                        rows.append((f"{name}\x1f{entry['dtype']}\x1f{entry['shape']}", xxhash.xxh3_128_digest(data)))
+    digest = blake3.blake3()
+    for row, tensor_digest in sorted(rows):
+        digest.update(row.encode() + b"\x1e" + tensor_digest)
+    return digest.hexdigest()
 
 
 def fill_from_safetensors(directory: pathlib.Path, layout: types.Layout, into: memoryview) -> None:

@@ -23,14 +23,16 @@ class TensorSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., tied: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Layout(_message.Message):
-    __slots__ = ("layout_id", "tensors", "image_bytes")
+    __slots__ = ("layout_id", "tensors", "image_bytes", "base")
     LAYOUT_ID_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     IMAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
     layout_id: str
     tensors: _containers.RepeatedCompositeFieldContainer[TensorSpec]
     image_bytes: int
-    def __init__(self, layout_id: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., image_bytes: _Optional[int] = ...) -> None: ...
+    base: str
+    def __init__(self, layout_id: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., image_bytes: _Optional[int] = ..., base: _Optional[str] = ...) -> None: ...
 
 class Artifact(_message.Message):
     __slots__ = ("artifact_id", "encoding", "num_bytes")

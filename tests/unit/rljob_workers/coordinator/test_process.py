@@ -23,7 +23,7 @@ from rljob_workers.rpc import status, train, work
 from rljob_workers.runtime import clock, retry
 from rljob_workers.trainer.state import anchoring
 from rljob_workers.trainer.state import publish as version_publishing
-from rljob_workers.weights import image
+from rljob_workers.weights import image, initial
 from rljob_workers.weights.backends import base, file_store, grpc_store
 
 _LIMIT_S = 100.0
@@ -238,16 +238,18 @@ async def test_versions_travel_as_changes_from_a_publisher_to_a_stager(
     folder = tmp_path / "model"
     folder.mkdir()
     save_file(trainer.model, folder / "model.safetensors")
-    initial = image.initial_version(folder, "job", "bfloat16")[1].state_hash
+    state_hash = image.initial_version(folder, "job", "bfloat16")[1].state_hash
     client = work.WorkClient(address=program.address, tls=None)
-    session = await patiently(lambda: client.register(pod="rollout-0", boot_id="b", initial_state_hash=initial))
+    session = await patiently(lambda: client.register(pod="rollout-0", boot_id="b", initial_state_hash=state_hash))
     puller = grpc_store.WeightPuller(control_address=program.address, tls=None)
     puller.session = session.token
-    stager = staging.Stager(model=folder, dtype="bfloat16", job="job", puller=puller, clock=clock.SystemClock())
+    stager = staging.Stager(
+        first=initial.of_model_files(folder, "bfloat16"), job="job", puller=puller, clock=clock.SystemClock()
+    )
     batches = train.BatchClient(address=program.address, tls=None)
     publisher = grpc_store.WeightPublisher(control_address=program.address, store_address=program.store, tls=None)
     publisher.session = batches.register(
-        pod="trainer-0", boot_id="t", attempt=1, rank=0, resume_step=0, initial_state_hash=initial
+        pod="trainer-0", boot_id="t", attempt=1, rank=0, resume_step=0, initial_state_hash=state_hash
     ).token
     exporter = trainer.exporter()
     exporter.export()

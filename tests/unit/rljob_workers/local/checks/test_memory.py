@@ -2,7 +2,16 @@
 
 import pytest
 
-from rljob_workers.local.checks.memory import ModelShape, bytes_per_param, kv_bytes_per_token, memory_estimate
+from rljob_api.manifest.model import LoraSpec
+from rljob_testing.sections import section
+from rljob_workers.local.checks.memory import (
+    MemoryEstimate,
+    ModelShape,
+    adapter_params,
+    bytes_per_param,
+    kv_bytes_per_token,
+    memory_estimate,
+)
 
 SMOLLM2_135M = ModelShape(
     num_params=134_515_008, num_layers=30, hidden_size=576, vocab_size=49_152, num_kv_heads=3, head_dim=64
@@ -72,3 +81,40 @@ def test_a_critic_doubles_the_state_and_a_reference_adds_its_weights_on_every_ra
     )
     assert both.critic_bytes == both.state_bytes == 4 * 134_515_008
     assert both.trainer_rank_bytes - alone.trainer_rank_bytes == (4 + 2) * 134_515_008
+
+
+def test_an_adapter_trains_rank_times_inputs_and_outputs_of_each_matrix_and_its_versions_hold_that_alone() -> None:
+    shape = ModelShape(
+        num_params=1_000_000,
+        num_layers=3,
+        hidden_size=8,
+        vocab_size=100,
+        num_kv_heads=1,
+        head_dim=8,
+        linear={"q_proj": (8, 16), "down_proj": (24, 8)},
+    )
+    adapter = adapter_params(shape, section(LoraSpec, rank=4))
+    assert adapter == 3 * 4 * (8 + 16 + 24 + 8)
+    assert adapter_params(shape, section(LoraSpec, rank=4, targets=("down_proj",))) == 3 * 4 * 32
+    assert adapter_params(shape, section(LoraSpec, targets=("qkv_proj",))) is None
+
+    def estimate(zero_stage: int, trained: int) -> MemoryEstimate:
+        return memory_estimate(
+            shape,
+            zero_stage=zero_stage,
+            num_ranks=4,
+            tokens_per_micro_batch=1000,
+            logits_chunk_tokens=1024,
+            gradient_checkpointing=True,
+            max_model_len=256,
+            max_num_seqs=64,
+            adapter=trained,
+        )
+
+    # The model in bf16, and 16 bytes of each parameter of the adapter; ZeRO 3 divides both among the ranks.
+    assert estimate(0, adapter).state_bytes == 2_000_000 + 16 * adapter
+    assert estimate(3, adapter).state_bytes == 500_000 + 4 * adapter
+    assert estimate(0, adapter).version_bytes == 2 * adapter
+    assert estimate(0, adapter).host_image_bytes == 2 * 2 * adapter
+    assert estimate(0, adapter).weight_bytes == 2_000_000 + 2 * adapter
+    assert estimate(0, 0).version_bytes == estimate(0, 0).weight_bytes == 2_000_000

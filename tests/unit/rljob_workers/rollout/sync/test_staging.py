@@ -9,7 +9,7 @@ from rljob_api import enums, errors, types
 from rljob_testing import local_weights
 from rljob_testing.clock import FakeClock
 from rljob_workers.rollout.sync import staging
-from rljob_workers.weights import delta, image
+from rljob_workers.weights import delta, image, initial
 
 
 def write_model(folder: pathlib.Path) -> pathlib.Path:
@@ -31,7 +31,9 @@ def store(tmp_path: pathlib.Path) -> local_weights.LocalWeights:
 
 @pytest.fixture
 def stager(tmp_path: pathlib.Path, store: local_weights.LocalWeights) -> staging.Stager:
-    return staging.Stager(model=tmp_path, dtype="bfloat16", job="job", puller=store, clock=FakeClock())
+    return staging.Stager(
+        first=initial.of_model_files(tmp_path, "bfloat16"), job="job", puller=store, clock=FakeClock()
+    )
 
 
 class Line:
