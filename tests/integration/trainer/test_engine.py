@@ -4,11 +4,13 @@ import math
 import pathlib
 from collections.abc import Callable, Sequence
 
+import peft
 import pytest
 import torch
 import transformers
 
 from rljob_api import errors, process_config
+from rljob_api.manifest.model import LoraSpec
 from rljob_api.manifest.trainer import OptimizerSpec
 from rljob_testing import model_families
 from rljob_testing import trainer_makers as makers
@@ -16,10 +18,11 @@ from rljob_testing.clock import FakeClock
 from rljob_testing.sections import section, with_spec
 from rljob_workers.models import families
 from rljob_workers.trainer.engine import deepspeed, schedule
-from rljob_workers.trainer.model import batch_tensors, selftest
+from rljob_workers.trainer.model import adapters, batch_tensors, selftest
 from rljob_workers.trainer.model import reference as references
 from rljob_workers.trainer.state import export
-from rljob_workers.weights import image
+from rljob_workers.weights import adapter as adapter_layouts
+from rljob_workers.weights import image, initial
 
 pytestmark = [
     pytest.mark.usefixtures("one_rank"),
@@ -275,6 +278,97 @@ def test_the_reference_scores_as_the_policy_did_before_it_moved_and_never_moves(
     assert built.step(0.01).applied
     assert not torch.equal(built.score(PART), before)
     assert torch.equal(frozen.score(PART), before)
+
+
+# An adapter, here for the same reason.
+
+
+@pytest.fixture
+def build_adapted(tiny_models: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> Build:
+    def made(stage: int, dtype: str) -> deepspeed.Engine:
+        changes = {"model.lora": {"rank": 4}}
+        config = makers.make_trainer_config(tmp_path, changes, dtype=dtype, optimizer=OPTIMIZER, zero_stage=stage)
+        first = initial.of_job(config.spec, tiny_models[dtype])
+        assert config.spec.model.lora is not None
+        adapter = adapters.Adapter(
+            lora=config.spec.model.lora, layout=first.layout, values=export.views(first.layout, first.image())
+        )
+        built = deepspeed.Engine(config, tiny_models[dtype], CPU, adapter=adapter)
+        built.check_files(first.layout)
+        return built
+
+    return made
+
+
+def adapter_of(built: deepspeed.Engine, tiny_model: pathlib.Path) -> dict[str, torch.Tensor]:
+    lora = section(LoraSpec, rank=4)
+    layout = adapter_layouts.layout_of(tiny_model, lora, dtype="float32", name="tiny")
+    return weights_of(built, [tensor.name for tensor in layout.tensors])
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_an_adapter_is_trained_as_adamw_trains_it_and_the_model_without_it_never_moves(
+    build_adapted: Build, stage: int, tiny_models: dict[str, pathlib.Path]
+) -> None:
+    built, whole = build_adapted(stage, "float32"), build_adapted(0, "float32")
+    first = built.score(PART)
+    # B is zero: the adapter changes nothing yet.
+    torch.testing.assert_close(built.score_without_adapter(PART), first, rtol=0, atol=0)
+    for one in (built, whole):
+        assert all(update(one).applied for _ in range(3))
+    assert float((built.score(PART) - first).abs().max()) > 1e-3
+    torch.testing.assert_close(built.score_without_adapter(PART), first, rtol=0, atol=0)
+    expected = expected_adapter(tiny_models["float32"], 3)
+    for name, value in adapter_of(built, tiny_models["float32"]).items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=1e-4, msg=name)
+
+
+def expected_adapter(model_dir: pathlib.Path, steps: int) -> dict[str, torch.Tensor]:
+    """PEFT's own model, rows one by one, and torch's AdamW with clipping."""
+    base = transformers.AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
+    spec = makers.make_trainer_config(model_dir, {"model.lora": {"rank": 4}}).spec
+    first = initial.of_job(spec, model_dir)
+    model = peft.get_peft_model(base, peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear"))
+    peft.set_peft_model_state_dict(model, dict(export.views(first.layout, first.image())))
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(
+        trained,
+        lr=OPTIMIZER.learning_rate,
+        betas=OPTIMIZER.betas,
+        eps=OPTIMIZER.eps,
+        weight_decay=OPTIMIZER.weight_decay,
+    )
+    for _ in range(steps):
+        optimizer.zero_grad()
+        total = torch.zeros(())
+        for group in makers.make_rows(groups=2, size=3):
+            for row in group:
+                log_probs = torch.log_softmax(model(input_ids=torch.tensor([row.tokens])).logits[0], dim=-1)
+                for target, advantage in zip(row.targets, row.advantages, strict=True):
+                    total = total + log_probs[target - 1, row.tokens[target]] * advantage / 7
+        total.backward()
+        torch.nn.utils.clip_grad_norm_(trained, OPTIMIZER.max_grad_norm)
+        optimizer.step()
+    return peft.get_peft_model_state_dict(model)
+
+
+@pytest.mark.parametrize(("stage", "dtype"), [(0, "bfloat16"), (2, "bfloat16"), (3, "float32")])
+def test_a_checkpoint_of_an_adapter_holds_no_weight_of_the_model_and_continues_exactly(
+    build_adapted: Build, stage: int, dtype: str, tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path]
+) -> None:
+    straight = build_adapted(stage, dtype)
+    assert update(straight).applied
+    straight.save(tmp_path / "state")
+    assert update(straight).applied
+    resumed = build_adapted(stage, dtype)
+    resumed.load(tmp_path / "state")
+    assert update(resumed).applied
+    wanted, found = (adapter_of(one, tiny_models[dtype]) for one in (straight, resumed))
+    assert all(torch.equal(found[name], value) for name, value in wanted.items())
+    saved = sum(path.stat().st_size for path in (tmp_path / "state").rglob("*.pt"))
+    num_trained = sum(value.numel() for value in wanted.values())
+    # At most weights, masters, two moments and what torch writes around each tensor.
+    assert saved < 16 * num_trained + 120_000
 
 
 def test_a_reference_that_is_missing_is_named_by_its_field(tmp_path: pathlib.Path) -> None:

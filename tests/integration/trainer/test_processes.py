@@ -21,7 +21,7 @@ from rljob_testing import charts, fake_coordinator, minio
 from rljob_testing import trainer_makers as makers
 from rljob_testing.sections import section, with_spec
 from rljob_workers.trainer import launch
-from rljob_workers.weights import image
+from rljob_workers.weights import image, initial
 
 pytestmark = pytest.mark.timeout(400)
 _END_S = 180.0
@@ -254,6 +254,74 @@ def test_a_run_that_was_stopped_and_went_on_ends_with_the_weights_of_one_that_wa
         assert after.stats[4][stat] == straight.stats[4][stat], stat
     kept = sorted(path.name for path in pathlib.Path(resumed.config.checkpoint_dir).glob("step-*"))
     assert kept == ["step-000000004"]
+
+
+ADAPTED: Mapping[str, object] = {"model.lora": {"rank": 4}, "algorithm.loss.klCoef": "0.1"}
+
+
+def adapter_in(trainer: Trainer) -> dict[str, torch.Tensor]:
+    """Return the exported adapter."""
+    return load_file(pathlib.Path(trainer.config.export_dir) / "adapter" / "adapter_model.safetensors")
+
+
+def test_an_adapter_is_the_same_on_two_ranks_whatever_is_sharded_and_its_versions_hold_nothing_else(
+    start: Start, coordinate: Coordinate, tiny_models: dict[str, pathlib.Path]
+) -> None:
+    final: dict[int, dict[str, torch.Tensor]] = {}
+    stats: dict[int, dict[str, float]] = {}
+    for stage in (2, 3):
+        # Three micro-batches for two ranks: the second rank runs an idle one, and scores it without the adapter.
+        coordinator = coordinate(per_rank(steps(3, parts=3), 2))
+        trainer = start(coordinator, stage=stage, ranks=2, folder=f"adapted{stage}", changes=ADAPTED)
+        assert trainer.end() == enums.ExitCode.OK
+        final[stage], stats[stage] = adapter_in(trainer), dict(coordinator.stats[3])
+        first = initial.of_job(trainer.config.spec, tiny_models["float32"])
+        version_0 = first.manifest("job", memoryview(first.image()))
+        assert coordinator.initial_hashes == [version_0.state_hash]
+        assert coordinator.layout == first.layout
+        assert [found.step for found in coordinator.versions] == [1, 2, 3], "nothing before the first step"
+        newest = coordinator.versions[-1]
+        image.verify(memoryview(coordinator.image(newest.version)), first.layout, newest)
+        assert coordinator.stats[1]["policy/ref_kl"] == pytest.approx(0.0, abs=1e-6)
+        assert stats[stage]["policy/ref_kl"] > 1e-6, "the model without the adapter is the reference"
+        merged = load_file(pathlib.Path(trainer.config.export_dir) / "model.safetensors")
+        base = load_file(tiny_models["float32"] / "model.safetensors")
+        assert {name for name, weight in base.items() if not torch.equal(weight, merged[name])} == {
+            name.removeprefix("base_model.model.").replace("lora_A.", "") for name in final[stage] if ".lora_A." in name
+        }
+    assert stats[3]["policy/ref_kl"] == pytest.approx(stats[2]["policy/ref_kl"], rel=1e-3, abs=1e-6)
+    for name, expected in final[2].items():
+        torch.testing.assert_close(final[3][name], expected, rtol=1e-3, atol=2e-5, msg=name)
+
+
+@pytest.mark.parametrize("keeps_moments", [True, False])
+def test_a_run_of_an_adapter_that_was_stopped_continues_from_the_adapter_alone(
+    start: Start, coordinate: Coordinate, tiny_models: dict[str, pathlib.Path], keeps_moments: bool
+) -> None:
+    changes = {**ADAPTED, "checkpoint.saveOptimizer": keeps_moments}
+    straight = coordinate(per_rank(steps(4), 1))
+    assert start(straight, folder="straight", changes=changes).end() == enums.ExitCode.OK
+    before = coordinate(per_rank(steps(4), 1), hold_at=3)
+    trainer = start(before, changes=changes)
+    assert before.wait_for("step 2")
+    trainer.process.send_signal(signal.SIGTERM)
+    assert trainer.end() == enums.ExitCode.STOPPED_ON_REQUEST
+    if not keeps_moments:
+        files = {path.name for path in pathlib.Path(trainer.config.checkpoint_dir).rglob("weights/*")}
+        assert files >= {"adapter_config.json", "adapter_model.safetensors"}
+        assert "model.safetensors" not in files
+    after = coordinate(per_rank(steps(4), 1), head=2)
+    assert start(after, attempt=2, changes=changes).end() == enums.ExitCode.OK
+    assert _beginning(after)[0] == "register resume 2"
+    assert after.image(3) == before.image(2)
+    assert (after.image(5) == straight.image(4)) is keeps_moments
+
+
+def test_an_adapter_is_not_continued_in_another_measure(start: Start, coordinate: Coordinate) -> None:
+    before = coordinate(per_rank(steps(2), 1))
+    assert start(before, changes=ADAPTED).end() == enums.ExitCode.OK
+    changed = start(coordinate([], head=2), attempt=2, changes={**ADAPTED, "model.lora": {"rank": 4, "alpha": 4}})
+    assert changed.end() == enums.ExitCode.CONFIGURATION
 
 
 def test_two_ranks_go_on_from_an_object_store_on_a_node_that_has_nothing(

@@ -28,8 +28,9 @@ from rljob_workers.runtime import retry
 from rljob_workers.trainer import batch_source, critic, learner, loop, metering
 from rljob_workers.trainer.algorithms import policy_losses
 from rljob_workers.trainer.engine import deepspeed, schedule
-from rljob_workers.trainer.model import reference, selftest
+from rljob_workers.trainer.model import adapters, reference, selftest
 from rljob_workers.trainer.state import (
+    adapter_folder,
     anchoring,
     checkpoint,
     export,
@@ -42,7 +43,7 @@ from rljob_workers.trainer.state import (
     uploading,
     warm_start,
 )
-from rljob_workers.weights import deadlines, image
+from rljob_workers.weights import deadlines, image, initial
 from rljob_workers.weights.backends import base as weight_backends
 
 logger = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class _Loaded:
     uri: str
     is_fork: bool
     initial_state_hash: str
-    reference: reference.Reference | None
+    reference: reference.Reference | reference.WithoutAdapter | None
     reference_hash: str
     critic: deepspeed.CriticEngine | None
 
@@ -137,44 +138,70 @@ class _Group:
 def _load(
     config: process_config.TrainerConfig, model_dir: pathlib.Path, device: torch.device, group: _Group
 ) -> _Loaded:
+    # On every rank: the layout says what each gathers and, of an adapter, what it begins with.
+    first = initial.of_job(config.spec, model_dir)
+    base = first.layout.base
     newest = restoring.newest(checkpoint.store_of(config), remote.checkpoints_of(config), group)
     resumed = newest.checkpoint
     reference_hash = ""
     if dist.get_rank() == 0 and config.reference is not None:
-        reference_hash = _state_hash(config, builtin.ensure_model(config.reference))
+        files = builtin.ensure_model(config.reference)
+        reference_hash = _state_hash(config, initial.of_model_files(files, config.spec.model.dtype))
     is_fork = resumed is None and config.spec.resume_from is not None
     if resumed is not None:
-        checkpoint.check_same_run(resumed, config, reference_hash=reference_hash)
+        checkpoint.check_same_run(resumed, config, reference_hash=reference_hash, base=base)
     elif config.spec.resume_from is not None:
         resumed = warm_start.find(config.fork_from, config.spec.resume_from.step)
-        warm_start.check_same_model(resumed, config)
+        warm_start.check_same_model(resumed, config, base=base)
         logger.info("forked from step %d of %s", resumed.progress.step, resumed.path, extra={"event": "fork"})
-    built = _build(config, saving.weights_folder(resumed, model_dir), saving.state_folder(resumed), device)
+    built = _build(config, model_dir, resumed, first, device)
     initial_hash = ""
     if built.rank == 0:
-        # Of the model files, which are version 0 for every process of the run, whatever this one resumes from.
-        initial_hash = _state_hash(config, model_dir)
-    layout = image.layout_from_safetensors(model_dir, config.spec.model.dtype)
-    _check_files(config, built, layout)
-    exporter = export.ImageExporter(layout=layout, visit=built.visit, writes=built.rank == 0)
+        # Of version 0, which every process of the run makes alike, whatever this one resumes from.
+        initial_hash = _state_hash(config, first)
+    _check_files(config, built, first.layout)
     frozen = reference.load(config, device)
     _test_models(config, built, frozen, device)
     return _Loaded(
         engine=built,
-        exporter=exporter,
+        exporter=_exporter(config, built, first.layout),
         model_dir=model_dir,
         resumed=resumed,
         uri=newest.uri,
         is_fork=is_fork,
         initial_state_hash=initial_hash,
-        reference=frozen,
+        reference=_reference(config, built, frozen),
         reference_hash=reference_hash,
         critic=_build_critic(config, model_dir, resumed, device),
     )
 
 
-def _state_hash(config: process_config.TrainerConfig, folder: pathlib.Path) -> str:
-    return image.initial_version(folder, config.job.name, config.spec.model.dtype)[1].state_hash
+def _state_hash(config: process_config.TrainerConfig, first: initial.Initial) -> str:
+    return first.manifest(config.job.name, memoryview(first.image())).state_hash
+
+
+def _exporter(
+    config: process_config.TrainerConfig, built: deepspeed.Engine, layout: types.Layout
+) -> export.ImageExporter:
+    lora, writes = config.spec.model.lora, built.rank == 0
+    if lora is None:
+        return export.ImageExporter(layout=layout, visit=built.visit, writes=writes)
+    return export.AdapterExporter(
+        layout=layout,
+        visit=built.visit,
+        writes=writes,
+        lora=lora,
+        base=config.model.name,
+        dtype=config.spec.model.dtype,
+    )
+
+
+def _reference(
+    config: process_config.TrainerConfig, built: deepspeed.Engine, frozen: reference.Reference | None
+) -> reference.Reference | reference.WithoutAdapter | None:
+    """Return what the KL term compares with: a model of its own, the trained one without its adapter, or nothing."""
+    is_shared = frozen is None and config.spec.model.lora is not None and config.spec.algorithm.loss.kl_coef > 0
+    return reference.WithoutAdapter(built) if is_shared else frozen
 
 
 def _check_files(config: process_config.TrainerConfig, built: deepspeed.Engine, layout: types.Layout) -> None:
@@ -236,10 +263,20 @@ def _quiet() -> Iterator[None]:
 
 
 def _build(
-    config: process_config.TrainerConfig, weights_dir: pathlib.Path, state: pathlib.Path | None, device: torch.device
+    config: process_config.TrainerConfig,
+    model_dir: pathlib.Path,
+    resumed: checkpoint.Checkpoint | None,
+    first: initial.Initial,
+    device: torch.device,
 ) -> deepspeed.Engine:
+    lora, weights = config.spec.model.lora, saving.weights_folder(resumed)
+    adapter = None
+    if lora is not None:
+        values = export.views(first.layout, first.image()) if weights is None else adapter_folder.read(weights)
+        adapter = adapters.Adapter(lora=lora, layout=first.layout, values=values)
     with _quiet():
-        built = deepspeed.Engine(config, weights_dir, device)
+        built = deepspeed.Engine(config, model_dir if lora or not weights else weights, device, adapter=adapter)
+        state = saving.state_folder(resumed)
         if state is not None:
             built.load(state)
     return built

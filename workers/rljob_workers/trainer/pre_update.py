@@ -83,10 +83,11 @@ def prepare(
             for item in part:
                 item.proximal = engine.score(item.tensors)
     if reference is not None:
-        for item in _active(work):
-            item.reference = reference.score(item.tensors)
+        # Idle ones too, and below: from ZeRO-3 on a forward of a trained model is collective.
+        for part in work:
+            for item in part:
+                item.reference = reference.score(item.tensors)
     if value_model is not None:
-        # Idle ones too: from ZeRO-3 on a forward is collective.
         for part in work:
             for item in part:
                 item.values = value_model.score(item.tensors)

@@ -19,7 +19,7 @@ from deepspeed.utils import safe_get_local_fp32_param, safe_set_local_fp32_param
 
 from rljob_api import errors, process_config, types
 from rljob_workers.trainer.engine import deepspeed_config, masters, mfu, schedule
-from rljob_workers.trainer.model import batch_tensors, loading, policy, selftest
+from rljob_workers.trainer.model import adapters, batch_tensors, loading, policy, selftest
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ class _Trained:
         # DeepSpeed would compile its shared-memory collectives with g++ at this point; gloo does without.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._partly_frozen = len(trainable) < sum(1 for _ in module.parameters())
         self._engine, self._optimizer, _, _ = deepspeed.initialize(
             model=module, model_parameters=trainable, config=deepspeed_config.make(trainer)
         )
@@ -111,12 +112,12 @@ class _Trained:
             dist.barrier()
 
     def save(self, directory: pathlib.Path) -> None:
-        """Write weights, masters, moments; each rank its own part."""
-        self._engine.save_checkpoint(str(directory), tag=_TAG, save_latest=False)
+        """Write weights, masters, moments of what is trained; each rank its own part."""
+        self._engine.save_checkpoint(str(directory), tag=_TAG, save_latest=False, exclude_frozen_parameters=True)
 
     def load(self, directory: pathlib.Path) -> None:
         """Read what `save` wrote with the same number of ranks and ZeRO stage. Raises EngineError if it cannot."""
-        loaded, _ = self._engine.load_checkpoint(str(directory), tag=_TAG)
+        loaded, _ = self._engine.load_checkpoint(str(directory), tag=_TAG, load_module_strict=not self._partly_frozen)
         if loaded is None:
             raise errors.EngineError(f"DeepSpeed could not load the checkpoint in {directory}")
         # The moments are the checkpoint's; the numbers of the optimizer are the manifest's, as for the learning rate.
@@ -127,9 +128,18 @@ class _Trained:
 class Engine(_Trained):
     """One rank's policy and its optimizer."""
 
-    def __init__(self, config: process_config.TrainerConfig, model_dir: pathlib.Path, device: torch.device) -> None:
-        """Raises ManifestError if the model cannot be loaded."""
-        model = loading.load_model(model_dir, config.spec, device)
+    def __init__(
+        self,
+        config: process_config.TrainerConfig,
+        model_dir: pathlib.Path,
+        device: torch.device,
+        *,
+        adapter: adapters.Adapter | None = None,
+    ) -> None:
+        """adapter: what is trained instead of the model's own weights. Raises ManifestError if the model cannot be
+        loaded.
+        """
+        model = loading.load_model(model_dir, config.spec, device, adapter=adapter)
         # Sizes before ZeRO-3 leaves each rank its part.
         self.accelerator = _accelerator(model, config, device)
         self._policy = policy.Policy(
@@ -137,7 +147,8 @@ class Engine(_Trained):
             temperature=config.spec.rollout.sampling.temperature,
             chunk_tokens=config.spec.trainer.logits_chunk_tokens,
         )
-        self._saved = loading.SavedNames(model, self._policy.named_tensors())
+        tensors = self._policy.named_tensors()
+        self._saved = adapters.SavedNames(tensors.items()) if adapter else loading.SavedNames(model, tensors)
         super().__init__(self._policy, config, device)
 
     def forward(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
@@ -149,6 +160,11 @@ class Engine(_Trained):
     def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         with torch.no_grad():
             return self.forward(tensors)[0]
+
+    def score_without_adapter(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
+        """Return logprobs [N] of the model as its files have it. Collective, as `forward` is."""
+        with self._policy.without_adapter():
+            return self.score(tensors)
 
     def score_plainly(self, row: selftest.Row) -> torch.Tensor:
         with self._policy.plain(), torch.no_grad():

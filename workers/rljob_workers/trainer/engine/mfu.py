@@ -1,8 +1,9 @@
 """How well a step uses an accelerator: floating-point operations that the model needs against those it could do.
 
 MFU = operations / (seconds x devices x dense bf16 peak). A forward costs 2 operations per parameter and token, and 4
-per layer, width and pair of a token and one that it attends to; a backward twice that; what gradient checkpointing
-computes again does not count. The head counts where it runs, at sampled tokens; the embedding look-up does not. Pure.
+per layer, width and pair of a token and one that it attends to; a backward twice that, or as much again where the
+weights are frozen and only an adapter has gradients. What gradient checkpointing computes again does not count. The
+head counts where it runs, at sampled tokens; the embedding look-up does not. Pure.
 
 Sources: Kaplan et al. (arXiv:2001.08361), section 2.1, and Chowdhery et al. (arXiv:2204.02311), appendix B.
 """
@@ -22,17 +23,20 @@ _PEAKS = (
     ("H100", 989.4e12),
     ("A100", 312.0e12),
 )
-_TRAINING = 3.0
+_TRAINING, _TRAINING_AN_ADAPTER = 3.0, 2.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSize:
-    """decoder_parameters: without embeddings and head. attention_width: heads x size of a head, of the queries."""
+    """decoder_parameters: without embeddings and head. attention_width: heads x size of a head, of the queries.
+    has_frozen: an adapter is trained, the parameters are not.
+    """
 
     decoder_parameters: int
     head_parameters: int
     num_layers: int
     attention_width: int
+    has_frozen: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,7 @@ def model_size(model: Any) -> ModelSize | None:
         head_parameters=model.get_output_embeddings().weight.numel(),
         num_layers=int(config.num_hidden_layers),
         attention_width=heads * int(getattr(config, "head_dim", None) or config.hidden_size // heads),
+        has_frozen=not all(each.requires_grad for each in model.parameters()),
     )
 
 
@@ -90,7 +95,8 @@ def step_flops(
     size: ModelSize, batches: Iterable[types.MicroBatch], *, trains_policy: bool, num_scores: int, has_critic: bool
 ) -> float:
     """Return the operations of a step. num_scores: forwards of policies alone; a critic is scored once and trained."""
-    policy = num_scores + (_TRAINING if trains_policy else 0.0)
+    training = _TRAINING_AN_ADAPTER if size.has_frozen else _TRAINING
+    policy = num_scores + (training if trains_policy else 0.0)
     critic = 1.0 + _TRAINING if has_critic else 0.0
     return sum(
         policy * forward_flops(size, batch, with_head=True) + critic * forward_flops(size, batch, with_head=False)

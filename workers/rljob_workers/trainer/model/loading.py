@@ -20,7 +20,7 @@ from rljob_api import errors, types
 from rljob_api.manifest.job import JobSpec
 from rljob_workers.models import families
 from rljob_workers.runtime import machine
-from rljob_workers.trainer.model import attention, cpu_float32_matmul
+from rljob_workers.trainer.model import adapters, attention, cpu_float32_matmul
 
 logger = logging.getLogger(__name__)
 
@@ -77,14 +77,21 @@ class SavedNames:
 
 
 def load_model(
-    model_dir: pathlib.Path, spec: JobSpec, device: torch.device, *, name: str = "", frozen: bool = False
+    model_dir: pathlib.Path,
+    spec: JobSpec,
+    device: torch.device,
+    *,
+    name: str = "",
+    frozen: bool = False,
+    adapter: adapters.Adapter | None = None,
 ) -> torch.nn.Module:
     """Return the causal LM of a Hugging Face folder with packed attention. Raises ManifestError if that cannot be.
 
     name: of the model in errors, by default spec.model.name. frozen: without gradients nothing is checkpointed.
+    adapter: what is trained instead of the model's own weights.
     """
     name = name or spec.model.name
-    families.check(name, model_dir, longest=spec.rollout.engine.max_model_len)
+    families.check(name, model_dir, longest=spec.rollout.engine.max_model_len, adapted=adapter is not None)
     transformers.utils.logging.disable_progress_bar()
     transformers.AttentionInterface.register(attention.NAME, attention.packed_attention)
     try:
@@ -106,6 +113,8 @@ def load_model(
             f" ({len(lacking)} tensors of {type(model).__name__}), which would start at random"
         )
     model.config.use_cache = False
+    if adapter is not None:
+        adapters.add(model, adapter)
     _widen_where_slow(model, spec.trainer.dtype, device)
     if spec.trainer.gradient_checkpointing and not frozen:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

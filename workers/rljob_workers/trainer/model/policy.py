@@ -9,7 +9,7 @@ import torch
 
 from rljob_api import errors
 from rljob_workers.models import families
-from rljob_workers.trainer.model import attention, cpu_float32_matmul, logprobs
+from rljob_workers.trainer.model import adapters, attention, cpu_float32_matmul, logprobs
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,7 @@ class Policy(torch.nn.Module):
         if problems:
             raise errors.EngineError(f"{type(lm).__name__} cannot be trained: {problems[0]}")
         self.lm = without_dropout(lm)
+        self.register_state_dict_post_hook(_leave_out_frozen)  # type: ignore[no-untyped-call]  # torch has no types here
         self._temperature, self._chunk_tokens = temperature, chunk_tokens
 
     @property
@@ -57,6 +58,10 @@ class Policy(torch.nn.Module):
             yield
         finally:
             self.lm.set_attn_implementation(attention.NAME)
+
+    def without_adapter(self) -> contextlib.AbstractContextManager[None]:
+        """Return what lets the model compute without its adapter."""
+        return adapters.without(self.lm)
 
     def forward(
         self,
@@ -99,8 +104,15 @@ class Policy(torch.nn.Module):
         return tensors
 
     def trained_names(self) -> list[str]:
-        """Return the Hugging Face names of the parameters; of tied ones the first."""
-        return [name for name, _ in self.lm.named_parameters()]
+        """Return the Hugging Face names of the parameters that are trained; of tied ones the first."""
+        return [name for name, parameter in self.lm.named_parameters() if parameter.requires_grad]
+
+
+def _leave_out_frozen(module: torch.nn.Module, state: dict[str, Any], prefix: str, _metadata: object) -> None:
+    """Keep weights that are not trained out of checkpoints: they are in the model files. Tied ones have two names."""
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if not parameter.requires_grad:
+            state.pop(prefix + name, None)
 
 
 class ValueModel(torch.nn.Module):

@@ -1,6 +1,7 @@
-"""The frozen reference model of the KL term: a whole copy on every rank, without gradient. Its calls are local."""
+"""The frozen reference model of the KL term: a copy of its own, or the trained model without its adapter."""
 
 import pathlib
+from typing import Protocol
 
 import torch
 
@@ -11,7 +12,7 @@ from rljob_workers.trainer.model import batch_tensors, loading, policy, selftest
 
 
 class Reference:
-    """Scores micro-batches with weights that never change."""
+    """Scores micro-batches with weights that never change: a whole copy on every rank, without gradient."""
 
     def __init__(self, spec: JobSpec, model_dir: pathlib.Path, device: torch.device) -> None:
         """Load the model in the trainer's number format. Raises ManifestError if it does not load."""
@@ -42,8 +43,27 @@ class Reference:
         return self._policy.facts
 
 
+class AdaptedModel(Protocol):
+    """The trained model, as far as it is its own reference."""
+
+    def score_without_adapter(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
+        """Return logprobs [N] of the model as its files have it."""
+
+
+class WithoutAdapter:
+    """Scores micro-batches with the model that is trained, without its adapter: no second copy. Its calls are
+    collective, as all of the trained model's.
+    """
+
+    def __init__(self, model: AdaptedModel) -> None:
+        self._model = model
+
+    def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
+        return self._model.score_without_adapter(tensors)
+
+
 def load(config: process_config.TrainerConfig, device: torch.device) -> Reference | None:
-    """Return the model of spec.model.reference, or None without a KL term. Raises ManifestError if it is missing."""
+    """Return the model of spec.model.reference, or None where none is loaded. Raises ManifestError if it is missing."""
     if config.reference is None:
         return None
     try:

@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Collection
 
 from rljob_api import errors, process_config, resolve
+from rljob_api.manifest.model import LoraSpec
 from rljob_workers.runtime import atomic
 from rljob_workers.trainer.state import marker
 
@@ -163,22 +164,28 @@ def _read(path: pathlib.Path) -> Checkpoint | None:
     return Checkpoint(progress=whole.progress, path=path)
 
 
-def sections(config: process_config.TrainerConfig, *, reference_hash: str = "") -> dict[str, str]:
+def sections(config: process_config.TrainerConfig, *, reference_hash: str = "", base: str = "") -> dict[str, str]:
     """Return a digest per section of the config. Those of `FROZEN` must not change on resume.
 
-    reference_hash: of the reference model's tensors; rank 0 alone reads them.
+    reference_hash: of the reference model's tensors; rank 0 alone reads them. base: what an adapter is added to.
     """
     algorithm, trainer = config.spec.algorithm, config.spec.trainer
     values: dict[str, object] = {
         "seed": config.spec.seed,
-        "model": [config.model.name, config.model.revision],
+        "model": [config.model.name, config.model.revision, *_adapter(config.spec.model.lora)],
         "shape": [trainer.world_size, trainer.deepspeed.zero_stage, trainer.dtype],
         "loss": algorithm.loss.model_dump(mode="json"),
         "updates": [algorithm.minibatches, algorithm.epochs],
         "optimizer": trainer.optimizer.model_dump(mode="json"),
     }
     digests = {name: resolve.digest(value) for name, value in values.items()} | config.spec_digests
-    return digests | ({"reference": reference_hash} if reference_hash else {})
+    read = {"reference": reference_hash, "base": base}
+    return digests | {name: value for name, value in read.items() if value}
+
+
+def _adapter(lora: LoraSpec | None) -> list[object]:
+    # Nothing without one: the digests of such runs stay what they were.
+    return [] if lora is None else [lora.model_dump(mode="json")]
 
 
 # Sections that must stay as they were on resume, and what the manifest calls them.
@@ -187,16 +194,19 @@ FROZEN = {
     "data": "spec.data",
     "seed": "spec.seed",
     "model": "spec.model",
+    "base": "what the files of spec.model hold, which the adapter is added to,",
     "shape": "the number of trainer processes, spec.trainer.deepspeed.zeroStage or spec.trainer.dtype",
 }
 
 
-def check_same_run(checkpoint: Checkpoint, config: process_config.TrainerConfig, *, reference_hash: str = "") -> None:
+def check_same_run(
+    checkpoint: Checkpoint, config: process_config.TrainerConfig, *, reference_hash: str = "", base: str = ""
+) -> None:
     """Raise ManifestError if the checkpoint is of other data, groups, model, seed or shape; log what else changed.
 
     The shape is that of masters and moments: weights alone, without a critic, continue with any number of processes.
     """
-    now = sections(config, reference_hash=reference_hash)
+    now = sections(config, reference_hash=reference_hash, base=base)
     changed = [name for name, digest in checkpoint.progress.sections.items() if now.get(name, digest) != digest]
     refused = [
         f"{FROZEN[name]} differs from the checkpoint of step {checkpoint.progress.step} in {checkpoint.path};"

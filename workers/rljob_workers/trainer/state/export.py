@@ -1,50 +1,46 @@
-"""The model as bytes: the flat image of a weight version, and the Hugging Face folder at the end.
+"""What is trained as bytes: the flat image of a weight version, and the Hugging Face folder at the end.
 
 What is exported is what the forward uses (the module's weights), not the fp32 masters. One buffer, made once: first
 touch of fresh memory is ten times slower than a copy into warm pages. All ranks call, rank 0 writes.
 """
 
-import json
 import pathlib
-import shutil
 from collections.abc import Callable, Sequence
 
 import torch
-from safetensors.torch import save_file
 
 from rljob_api import errors, types
+from rljob_api.manifest.model import LoraSpec
 from rljob_workers.runtime import atomic
+from rljob_workers.trainer.model import adapters
+from rljob_workers.trainer.state import adapter_folder, model_folder
+from rljob_workers.weights import image as images
 
 # Calls receive(name, whole tensor) for each name in order, on every rank; collective under ZeRO-3.
 Visit = Callable[[Sequence[str], Callable[[str, torch.Tensor], None]], None]
 
-_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
-# Bytes of tensors in one file of a folder: what writing one takes of memory on top of the image.
-MOST_FILE_BYTES = 2 << 30
-_WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json", "*.gguf")
+# Below the folder of an exported model: the adapter alone.
+ADAPTER = "adapter"
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
 class ImageExporter:
     """Fills the image of `layout` from the model."""
 
-    def __init__(self, *, layout: types.Layout, visit: Visit, writes: bool) -> None:
+    def __init__(
+        self, *, layout: types.Layout, visit: Visit, writes: bool, most_file_bytes: int = model_folder.MOST_FILE_BYTES
+    ) -> None:
         """`writes`: this rank keeps an image. Without it the rank only takes part in gathering."""
         self.layout = layout
+        self._most_file_bytes = most_file_bytes
         self._visit = visit
         self._image = bytearray(layout.image_bytes if writes else 0)
-        self._views = self._tensors() if writes else {}
+        self._views = views(layout, self._image) if writes else {}
 
     @property
     def image(self) -> memoryview:
         """Return the buffer; empty on ranks that do not write."""
         return memoryview(self._image)
-
-    def _tensors(self) -> dict[str, torch.Tensor]:
-        flat = torch.frombuffer(self._image, dtype=torch.uint8)
-        return {
-            spec.name: flat[spec.offset : spec.offset + spec.length].view(_DTYPES[spec.dtype]).view(spec.shape)
-            for spec in self.layout.tensors
-        }
 
     def export(self) -> memoryview:
         """Fill the image and return it. Raises RLJobError naming the first tensor with NaN or Inf.
@@ -65,61 +61,56 @@ class ImageExporter:
             raise errors.RLJobError(f"tensor {broken[0]} holds NaN or Inf; this state is not published")
         return self.image
 
-    def write_hugging_face(
-        self, model_dir: pathlib.Path, target: pathlib.Path, *, most_file_bytes: int = MOST_FILE_BYTES
-    ) -> None:
-        """Write the image as a Hugging Face folder: weights, and config and tokenizer files of `model_dir`. Atomic.
-
-        Weights of more than `most_file_bytes` are several files with an index, written one after the other.
-        """
+    def write_weights(self, model_dir: pathlib.Path, target: pathlib.Path) -> None:
+        """Write what a later start needs besides the model files, as a folder. Atomic. All ranks call it."""
         self.export()
-        if not self._views:
-            return
-        with atomic.replaced_folder(target) as work:
-            for path in sorted(model_dir.iterdir()):
-                hidden = path.name.startswith(".")
-                if path.is_file() and not hidden and not any(path.match(pattern) for pattern in _WEIGHT_FILES):
-                    shutil.copyfile(path, work / path.name)
-            _name_dtype(work / "config.json", self.layout.tensors[0].dtype)
-            self._write_tensors(work, most_bytes=most_file_bytes)
+        if self._views:
+            with atomic.replaced_folder(target) as work:
+                self._write_weights(model_dir, work)
 
-    def _write_tensors(self, folder: pathlib.Path, *, most_bytes: int) -> None:
-        groups = files_of(self.layout, most_bytes=most_bytes)
-        place: dict[str, str] = {}
-        for number, names in enumerate(groups, start=1):
-            part = f"-{number:05d}-of-{len(groups):05d}" if len(groups) > 1 else ""
-            file = f"model{part}.safetensors"
-            save_file({name: self._views[name] for name in names}, folder / file, metadata={"format": "pt"})
-            place |= dict.fromkeys(names, file)
-        if len(groups) > 1:
-            total = sum(spec.length for spec in self.layout.tensors)
-            index = {"metadata": {"total_size": total}, "weight_map": place}
-            (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2), encoding="utf-8")
+    def write_export(self, model_dir: pathlib.Path, target: pathlib.Path) -> None:
+        """Write the model for others, as a Hugging Face folder. Atomic. All ranks call it."""
+        self.export()
+        if self._views:
+            with atomic.replaced_folder(target) as work:
+                self._write_export(model_dir, work)
+
+    def _write_weights(self, model_dir: pathlib.Path, folder: pathlib.Path) -> None:
+        model_folder.write(
+            folder, self.layout, self._views.items(), model_dir=model_dir, most_file_bytes=self._most_file_bytes
+        )
+
+    def _write_export(self, model_dir: pathlib.Path, folder: pathlib.Path) -> None:
+        self._write_weights(model_dir, folder)
 
 
-def files_of(layout: types.Layout, *, most_bytes: int) -> list[list[str]]:
-    """Return the names of the tensors of each file, in image order: none above `most_bytes` but for a single tensor.
+class AdapterExporter(ImageExporter):
+    """Fills the image of an adapter. Its export is the model with the adapter added, and the adapter alone below it."""
 
-    Pure. Source of the files' names and of their index: transformers.
-    """
-    groups: list[list[str]] = []
-    left = 0
-    for spec in layout.tensors:
-        if not groups or spec.length > left:
-            groups.append([])
-            left = most_bytes
-        groups[-1].append(spec.name)
-        left -= spec.length
-    return groups
+    def __init__(
+        self, *, layout: types.Layout, visit: Visit, writes: bool, lora: LoraSpec, base: str, dtype: str
+    ) -> None:
+        """base: what the model is called where the adapter is loaded. dtype: of the exported model."""
+        super().__init__(layout=layout, visit=visit, writes=writes)
+        self._lora, self._base, self._dtype = lora, base, dtype
+
+    def _write_weights(self, _model_dir: pathlib.Path, folder: pathlib.Path) -> None:
+        adapter_folder.write(folder, self._views, adapters.config(self._lora, self.layout, base=self._base))
+
+    def _write_export(self, model_dir: pathlib.Path, folder: pathlib.Path) -> None:
+        model = images.layout_from_safetensors(model_dir, self._dtype)
+        names = [spec.name for spec in model.tensors]
+        merged = adapter_folder.merged(model_dir, names, self._views, scale=self._lora.alpha / self._lora.rank)
+        wire = ((name, tensor.to(DTYPES[self._dtype])) for name, tensor in merged)
+        model_folder.write(folder, model, wire, model_dir=model_dir)
+        (folder / ADAPTER).mkdir()
+        self._write_weights(model_dir, folder / ADAPTER)
 
 
-def _name_dtype(config: pathlib.Path, dtype: str) -> None:
-    """Say in config.json what the weights alongside it are: engines that are set to "auto" load them in that
-    format.
-    """
-    if not config.is_file():
-        return
-    values = json.loads(config.read_text(encoding="utf-8"))
-    old = "torch_dtype" if "torch_dtype" in values and "dtype" not in values else "dtype"
-    if values.get(old) != dtype:
-        config.write_text(json.dumps({**values, old: dtype}, indent=2), encoding="utf-8")
+def views(layout: types.Layout, image: bytearray) -> dict[str, torch.Tensor]:
+    """Return the tensors of an image, which share its bytes, by name."""
+    flat = torch.frombuffer(image, dtype=torch.uint8)
+    return {
+        spec.name: flat[spec.offset : spec.offset + spec.length].view(DTYPES[spec.dtype]).view(spec.shape)
+        for spec in layout.tensors
+    }

@@ -33,9 +33,9 @@ class SavingEngine(Protocol):
         """Take the largest of each value over ranks."""
 
 
-def weights_folder(resumed: checkpoint.Checkpoint | None, model_dir: pathlib.Path) -> pathlib.Path:
-    """Return the Hugging Face folder to load the model from: a checkpoint's, if it holds weights alone."""
-    return model_dir if resumed is None or resumed.progress.optimizer else resumed.path / _WEIGHTS
+def weights_folder(resumed: checkpoint.Checkpoint | None) -> pathlib.Path | None:
+    """Return the folder with a checkpoint's weights, or its adapter, if it holds those alone."""
+    return None if resumed is None or resumed.progress.optimizer else resumed.path / _WEIGHTS
 
 
 def state_folder(resumed: checkpoint.Checkpoint | None) -> pathlib.Path | None:
@@ -131,7 +131,7 @@ class RankCheckpoints:
             self._engine.save(work / _STATE)
         else:
             self._before_export()
-            self._exporter.write_hugging_face(self._model_dir, work / _WEIGHTS)
+            self._exporter.write_weights(self._model_dir, work / _WEIGHTS)
         if self._critic is not None:
             # Whole even without the policy's moments: there is no other copy of its weights.
             self._critic.save(work / _CRITIC)
@@ -158,7 +158,9 @@ class RankCheckpoints:
             optimizer=self._config.spec.checkpoint.save_optimizer,
             attempt=self._config.attempt,
             run=self._config.job.uid,
-            sections=checkpoint.sections(self._config, reference_hash=self._reference_hash),
+            sections=checkpoint.sections(
+                self._config, reference_hash=self._reference_hash, base=self._exporter.layout.base
+            ),
         )
 
     def uri(self, step: int) -> str:
@@ -168,7 +170,7 @@ class RankCheckpoints:
         """Write the final weights as a Hugging Face folder."""
         self._before_export()
         folder = pathlib.Path(self._config.export_dir)
-        self._exporter.write_hugging_face(self._model_dir, folder)
+        self._exporter.write_export(self._model_dir, folder)
         if self._engine.rank == 0 and self._send_export is not None:
             self._send_export(folder)
         self._engine.barrier()

@@ -7,7 +7,7 @@ from rljob_workers.trainer.state import checkpoint
 
 _FOLDER = "checkpoints"
 # Weights alone are a Hugging Face folder, which every shape loads.
-_OF_WEIGHTS, _OF_STATE = ("model",), ("model", "shape")
+_OF_WEIGHTS, _OF_STATE = ("model", "base"), ("model", "base", "shape")
 
 
 def find(origin: str, step: int | None) -> checkpoint.Checkpoint:
@@ -32,18 +32,19 @@ def find(origin: str, step: int | None) -> checkpoint.Checkpoint:
     raise errors.ManifestError(f"spec.resumeFrom.step is {step}, but {str(path)!r} has checkpoints of steps {steps}")
 
 
-def check_same_model(source: checkpoint.Checkpoint, config: process_config.TrainerConfig) -> None:
+def check_same_model(source: checkpoint.Checkpoint, config: process_config.TrainerConfig, *, base: str = "") -> None:
     """Raise ManifestError if the checkpoint is of another model, or its optimizer state of another shape.
 
-    Data, groups, seed, loss and learning rate are what a fork is made to change.
+    base: what the adapter is added to, empty without one. Data, groups, seed, loss and learning rate are what a fork is
+    made to change.
     """
-    now = checkpoint.sections(config)
+    now = checkpoint.sections(config, base=base)
     names = _OF_STATE if source.progress.optimizer or source.progress.critic else _OF_WEIGHTS
     problems = [
         f"{checkpoint.FROZEN[name]} differs from the checkpoint of step {source.progress.step} in {source.path} that"
         " spec.resumeFrom names; set it to what that run had"
         for name in names
-        if source.progress.sections.get(name, now[name]) != now[name]
+        if name in now and source.progress.sections.get(name, now[name]) != now[name]
     ]
     if problems:
         raise errors.ManifestError(*problems)

@@ -142,7 +142,7 @@ def test_what_is_exported_is_what_the_files_held(
     exporter = export.ImageExporter(layout=layout, visit=visit, writes=True)
     assert exporter.export() == data
     assert image.state_hash(layout, image.digests(exporter.image, layout)) == version.state_hash
-    exporter.write_hugging_face(folder, tmp_path / "export")
+    exporter.write_export(folder, tmp_path / "export")
     assert image.initial_version(tmp_path / "export", "job", dtype)[1].state_hash == version.state_hash
 
 

@@ -15,7 +15,7 @@ from rljob_api import enums, errors, types
 from rljob_api.manifest.trainer import WeightSyncSpec
 from rljob_testing import sections
 from rljob_testing.clock import FakeClock
-from rljob_workers.trainer.state import anchoring, export, publish
+from rljob_workers.trainer.state import anchoring, export, model_folder, publish
 from rljob_workers.weights import image
 from rljob_workers.weights.backends import base
 
@@ -220,7 +220,7 @@ def test_the_exported_folder_holds_weights_config_and_tokenizer(
     target = tmp_path / "export"
     target.mkdir()
     (target / "stale").write_text("from an earlier run")
-    exporter.write_hugging_face(tiny_model, target)
+    exporter.write_export(tiny_model, target)
     names = {path.name for path in target.iterdir()}
     assert {"config.json", "tokenizer.json", "model.safetensors"} <= names
     assert "stale" not in names
@@ -234,8 +234,10 @@ def test_a_large_model_is_exported_in_several_files_that_transformers_reads_as_o
 ) -> None:
     tensors = load_file(tiny_model / "model.safetensors")
     layout = image.layout_from_safetensors(tiny_model, "float32")
-    exporter = export.ImageExporter(layout=layout, visit=visit_of(tensors), writes=True)
-    exporter.write_hugging_face(tiny_model, tmp_path / "export", most_file_bytes=layout.image_bytes // 3)
+    exporter = export.ImageExporter(
+        layout=layout, visit=visit_of(tensors), writes=True, most_file_bytes=layout.image_bytes // 3
+    )
+    exporter.write_export(tiny_model, tmp_path / "export")
     files = sorted(path.name for path in (tmp_path / "export").glob("*.safetensors"))
     assert len(files) > 1
     assert files[0] == f"model-00001-of-{len(files):05d}.safetensors"
@@ -255,4 +257,4 @@ def test_a_large_model_is_exported_in_several_files_that_transformers_reads_as_o
 )
 def test_files_are_filled_in_image_order(sizes: list[int], files: list[list[str]]) -> None:
     layout = image.make_layout((f"t{index}", "bfloat16", (size,)) for index, size in enumerate(sizes))
-    assert export.files_of(layout, most_bytes=16) == files
+    assert model_folder.files_of(layout, most_bytes=16) == files
