@@ -9,14 +9,15 @@ from collections.abc import Sequence
 import zmq
 
 from rljob_api import enums, types
+from rljob_api.manifest.model import LoraSpec
 from rljob_api.manifest.rollout import EngineSpec
-from rljob_testing.sections import section
+from rljob_testing.sections import make_spec, section
 from rljob_workers.rollout import generation, request_gate
 from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.engines.vllm import engine
 from rljob_workers.rollout.sync import receiver, staging
 from rljob_workers.runtime import clock as clocks
-from rljob_workers.weights import delta, image
+from rljob_workers.weights import delta, image, initial
 
 
 class LocalStore:
@@ -67,14 +68,19 @@ class LocalStore:
 class Rig:
     """Engine, gate, stager and receiver around one model folder, on an event loop that lives as long."""
 
-    def __init__(self, folder: pathlib.Path, *, config: EngineSpec | None = None) -> None:
-        """Start the engine; config: that of a tiny model on this machine's CPU unless it is given."""
+    def __init__(self, folder: pathlib.Path, *, config: EngineSpec | None = None, lora: LoraSpec | None = None) -> None:
+        """Start the engine; config: that of a tiny model on this machine's CPU unless it is given. lora: versions are
+        of an adapter.
+        """
         self.loop = asyncio.new_event_loop()
         self.store, clock = LocalStore(), clocks.SystemClock()
-        self.stager = staging.Stager(model=folder, dtype="bfloat16", job="job", puller=self.store, clock=clock)
+        changes = {"model.dtype": "bfloat16"} | ({} if lora is None else {"model.lora": lora})
+        first = initial.of_job(make_spec(changes), folder)
+        self.stager = staging.Stager(first=first, job="job", puller=self.store, clock=clock)
         settings = base.Settings(
             model=folder,
             engine=config or section(EngineSpec, max_model_len=256, max_num_seqs=64, enforce_eager=True),
+            lora=lora,
             trust_remote_code=False,
             image_path=self.stager.buffer.path,
             image_bytes=self.stager.layout.image_bytes,

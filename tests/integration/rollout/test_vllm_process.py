@@ -20,11 +20,13 @@ from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.engines.vllm import engine
 from rljob_workers.rollout.sync import staging
 from rljob_workers.runtime.clock import SystemClock
+from rljob_workers.weights import initial
 
 os.environ.update(engine.environment(num_threads=1, kind="cpu"))
 
 async def main(folder):
-    stager = staging.Stager(model=folder, dtype="bfloat16", job="job", puller=None, clock=SystemClock())
+    first = initial.of_model_files(folder, "bfloat16")
+    stager = staging.Stager(first=first, job="job", puller=None, clock=SystemClock())
     made = engine.VllmEngine(base.Settings(
         model=folder, engine=section(EngineSpec, max_model_len=128, max_num_seqs=4, enforce_eager=True),
         trust_remote_code=False, image_path=stager.buffer.path, image_bytes=stager.layout.image_bytes,

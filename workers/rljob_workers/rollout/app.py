@@ -21,7 +21,7 @@ from rljob_workers.rpc import verify, work
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import health
 from rljob_workers.runtime import metrics as metrics_module
-from rljob_workers.weights import deadlines
+from rljob_workers.weights import deadlines, initial
 from rljob_workers.weights.backends import base as weight_backends
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _SELFTEST_TEXT = "Seven plus five is twelve, and twelve is half of twenty-four: 
 
 def serve(config: process_config.RolloutConfig) -> None:
     """Run until drained. Raises the error that ended the process otherwise."""
-    registration = base.find(config.spec.rollout.engine.type)
+    registration = base.find(config.spec.rollout.engine.type, adapted=config.spec.model.lora is not None)
     # Before the engine's library is imported, which reads them.
     os.environ.update(registration.environment(config.num_threads))
     probes = reporting.Readiness(max_lag_steps=config.spec.async_.max_off_policy_steps)
@@ -151,7 +151,7 @@ async def _prepare(
     logger.info("loading %s", config.model.name, extra={"event": "loading"})
     stager = await asyncio.to_thread(
         lambda: staging.Stager(
-            model=model, dtype=config.spec.model.dtype, job=config.job.name, puller=puller, clock=clock
+            first=initial.of_job(config.spec, model), job=config.job.name, puller=puller, clock=clock
         )
     )
     tokens = await asyncio.to_thread(load_tokenizer, config, model)
@@ -191,6 +191,7 @@ def _settings(config: process_config.RolloutConfig, model: Path, stager: staging
     return base.Settings(
         model=model,
         engine=config.spec.rollout.engine,
+        lora=config.spec.model.lora,
         kv_cache_bytes=config.kv_cache_bytes,
         trust_remote_code=config.spec.model.trust_remote_code,
         image_path=stager.buffer.path,

@@ -14,6 +14,7 @@ from typing import Protocol
 import prometheus_client
 
 from rljob_api import errors, plugins, types
+from rljob_api.manifest.model import LoraSpec
 from rljob_api.manifest.rollout import EngineSpec
 from rljob_workers.rollout import generation
 
@@ -21,13 +22,14 @@ from rljob_workers.rollout import generation
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What the engine is built from. `image_path` and `image_bytes` name the shared image. kv_cache_bytes 0: its own
-    choice.
+    choice. lora: what the image holds is an adapter of these sizes; None: all weights.
 
     progress_path: where the engine process writes how far a load has come; loaded_bytes: reads it.
     """
 
     model: Path
     engine: EngineSpec
+    lora: LoraSpec | None = None
     kv_cache_bytes: int = 0
     trust_remote_code: bool
     image_path: str
@@ -96,18 +98,31 @@ class Registration:
 
     environment: the variables that must be set before the engine's library is imported, given the number of threads
     (0: as many as it likes). make: an engine that has not started. expose_metrics: adds its own metrics to a registry.
+    serves_adapters: whether its `load` takes an image of an adapter (`Settings.lora`).
     """
 
     environment: Callable[[int], Mapping[str, str]]
     make: Callable[[Settings], Engine]
     expose_metrics: Callable[[prometheus_client.CollectorRegistry], None]
+    serves_adapters: bool = False
 
 
-def find(type_: str) -> Registration:
-    """Return the engine of `rollout.engine.type`; only its module is imported.
+def find(type_: str, *, adapted: bool = False) -> Registration:
+    """Return the engine of `rollout.engine.type`; only its module is imported. adapted: the job trains an adapter.
 
-    Raises ManifestError for a plugin that is not installed, does not import or is not a Registration.
+    Raises ManifestError for a plugin that is not installed, does not import, is not a Registration, or serves no
+    adapters where one is trained.
     """
+    registration = _find(type_)
+    if adapted and not registration.serves_adapters:
+        raise errors.ManifestError(
+            f"spec.model.lora is set, but the engine {type_} of spec.rollout.engine.type serves no adapters: leave lora"
+            " out, or use vllm"
+        )
+    return registration
+
+
+def _find(type_: str) -> Registration:
     if not plugins.plugin_name(type_):
         registration = importlib.import_module(f"{__package__}.{type_}.engine").REGISTRATION
         assert isinstance(registration, Registration), f"REGISTRATION of {type_} is a Registration"

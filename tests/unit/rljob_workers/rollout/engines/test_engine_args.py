@@ -6,6 +6,7 @@ import pathlib
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from rljob_api import errors
 from rljob_api.manifest.rollout import EngineSpec
@@ -122,3 +123,38 @@ def test_every_token_gets_the_time_of_the_step_that_sampled_it() -> None:
         stats.last_token_ts = at_s
     assert patches.token_times_s(stats, count=3) == [10.0, 11.0, 11.0]
     assert patches.token_times_s(stats, count=2) == [10.0, 11.0], "the answer ended before the step's last token"
+
+
+SLOTS = torch.tensor([1, -1, 0, 1])
+
+
+def adapters(out: int, inside: int) -> torch.Tensor:
+    """Two slots of matrices [out, inside], as vLLM stacks them."""
+    return torch.arange(2.0 * out * inside).reshape(2, 1, out, inside) / 10
+
+
+def test_each_token_is_multiplied_with_the_a_of_its_slot() -> None:
+    a, x, y = adapters(2, 3), torch.eye(4, 3), torch.full((4, 2), 9.0)
+    patches.shrink(x, a, y, SLOTS, 0.5)
+    for token, slot in enumerate(SLOTS.tolist()):
+        expected = torch.full((2,), 9.0) if slot < 0 else 0.5 * (a[slot, 0] @ x[token])
+        assert torch.equal(y[token], expected), token
+
+
+@pytest.mark.parametrize("add", [True, False])
+def test_each_token_gets_the_part_of_its_slot_in_its_place_and_one_without_an_adapter_nothing(add: bool) -> None:
+    b, x, y = adapters(3, 2), torch.eye(4, 2), torch.full((4, 5), 9.0)
+    patches.expand_slice(x, b, y, SLOTS, 1, 3, add)
+    assert torch.equal(y[:, [0, 4]], torch.full((4, 2), 9.0))
+    for token, slot in enumerate(SLOTS.tolist()):
+        part = torch.zeros(3) if slot < 0 else b[slot, 0] @ x[token]
+        assert torch.equal(y[token, 1:4], part + 9.0 if add or slot < 0 else part), token
+
+
+def test_tokens_of_one_slot_are_multiplied_as_those_of_several_are() -> None:
+    b, x = adapters(3, 2), torch.arange(8.0).reshape(4, 2)
+    mixed, alone = torch.zeros(4, 3), torch.zeros(4, 3)
+    patches.expand(x, b, mixed, torch.tensor([1, 1, 1, 0]))
+    patches.expand(x, b, alone, torch.tensor([1, 1, 1, 1]))
+    assert torch.equal(mixed[:3], alone[:3])
+    assert not torch.equal(mixed[3], alone[3])

@@ -84,6 +84,12 @@ def test_one_that_is_not_installed_is_refused_before_the_run_and_by_the_rollout(
         assert text.startswith(sentence)
 
 
+def test_an_engine_that_serves_no_adapters_is_refused_where_one_is_trained() -> None:
+    assert base.find("vllm", adapted=True).serves_adapters
+    with pytest.raises(errors.ManifestError, match=r"spec\.model\.lora is set, but the engine plugin:hashed"):
+        base.find("plugin:hashed", adapted=True)
+
+
 def test_an_entry_point_that_is_no_registration_is_refused() -> None:
     with pytest.raises(errors.ManifestError, match="which is module and not a Registration"):
         base.find("plugin:no-engine")

@@ -23,6 +23,7 @@ from rljob_workers.weights import image
 
 if TYPE_CHECKING:
     from vllm import AsyncEngineArgs, SamplingParams
+    from vllm.lora.request import LoRARequest
     from vllm.outputs import CompletionOutput
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.metrics.stats import RequestStateStats
@@ -33,9 +34,12 @@ T = TypeVar("T")
 CPU_BLOCK_TOKENS = 32
 CPU_MAX_KV_BYTES = 4 << 30
 _READY_TIMEOUT_S = 24 * 3600
+# What vLLM's kernels are made for.
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _OURS = (
     "model", "dtype", "max_model_len", "max_num_seqs", "enforce_eager", "tensor_parallel_size", "logprobs_mode",
     "distributed_executor_backend", "worker_extension_cls", "weight_transfer_config", "generation_config",
+    "enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank",
 )  # fmt: skip
 
 
@@ -72,12 +76,14 @@ class VllmEngine:
         self._running: set[str] = set()
         self._interrupted: set[str] = set()
         self._finished_tokens = self._prompt_tokens = 0
+        self._has_adapter = False
 
     async def start(self) -> None:
         """Start the engine process, load the model files, map the image."""
         from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
 
         self._llm = await self._on_keeper(self._build)
+        self._has_adapter = False
         settings = self._settings
         if settings.engine.tensor_parallel_size > 1:
             await self._ask(self._llm.collective_rpc("rljob_install_weight_engine"))
@@ -97,7 +103,12 @@ class VllmEngine:
         self._running.add(request.rid)
         try:
             final = None
-            async for output in llm.generate(prompt, _params(request), request.rid):  # type: ignore[arg-type]
+            async for output in llm.generate(
+                prompt,  # type: ignore[arg-type]
+                _params(request),
+                request.rid,
+                lora_request=_lora_request(version) if self._has_adapter else None,
+            ):
                 final = output
         except asyncio.CancelledError:
             raise
@@ -143,11 +154,13 @@ class VllmEngine:
     async def load(self, layout: types.Layout) -> None:
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
 
+        lora = self._settings.lora
         info = {
             "names": [tensor.name for tensor in layout.tensors],
             "dtypes": [tensor.dtype for tensor in layout.tensors],
             "shapes": [list(tensor.shape) for tensor in layout.tensors],
             "offsets": [tensor.offset for tensor in layout.tensors],
+            "alpha": 0 if lora is None else lora.alpha,
         }
         await self._ask(self._engine().start_weight_update())
         await self._ask(self._engine().update_weights(WeightTransferUpdateRequest(update_info=info)))
@@ -157,7 +170,12 @@ class VllmEngine:
 
     async def verify(self) -> None:
         """Finish the update; the engine process checks what was consumed."""
-        await self._ask(self._engine().finish_weight_update())
+        if self._settings.lora is None:
+            await self._ask(self._engine().finish_weight_update())
+        else:
+            await self._ask(self._engine().collective_rpc("rljob_finish_adapter"))
+            # Before the first one an adapter changes nothing, and requests name none.
+            self._has_adapter = True
 
     async def commit(self, version: types.VersionId) -> None:
         """Set the label to the decimal id."""
@@ -244,8 +262,12 @@ def _engine_args(settings: base.Settings) -> "AsyncEngineArgs":
         distributed_executor_backend=(worker.RolloutExecutor if single else worker.RolloutMultiprocExecutor),
         enable_log_requests=False,
     )
+    lora = settings.lora
     if single:
-        args.weight_transfer_config = WeightTransferConfig(backend=worker.BACKEND)
+        args.weight_transfer_config = WeightTransferConfig(backend=worker.WEIGHTS if lora is None else worker.ADAPTER)
+    if lora is not None:
+        args.enable_lora, args.max_loras = True, 1
+        args.max_lora_rank = next(rank for rank in _RANKS if rank >= lora.rank)  # type: ignore[misc]  # a Literal there
     if config.gpu_memory_utilization is not None:
         args.gpu_memory_utilization = config.gpu_memory_utilization
     if current_platform.is_cpu():
@@ -278,6 +300,18 @@ def cpu_kv_bytes(model: Path, config: EngineSpec, dtype: str) -> int:
     per_token = int(hf["num_hidden_layers"]) * 2 * int(hf.get("num_key_value_heads") or heads) * head_dim
     length = -(-config.max_model_len // CPU_BLOCK_TOKENS) * CPU_BLOCK_TOKENS
     return min(CPU_MAX_KV_BYTES, config.max_num_seqs * length * per_token * image.WIDTHS[dtype] * 5 // 4)
+
+
+def _lora_request(version: types.VersionId) -> "LoRARequest":
+    from vllm.lora.request import LoRARequest
+
+    from rljob_workers.rollout.engines.vllm import adapter_engine
+
+    # The name is part of the keys of the prefix cache. The path is never opened, since the slot is filled before anyone
+    # asks; where it were not, an absolute one keeps vLLM from asking a hub.
+    return LoRARequest(
+        lora_name=f"version-{version}", lora_int_id=adapter_engine.ADAPTER_ID, lora_path="/nonexistent/adapter"
+    )
 
 
 def _params(request: generation.GenerationRequest) -> "SamplingParams":
@@ -349,4 +383,5 @@ REGISTRATION = base.Registration(
     environment=lambda num_threads: environment(num_threads=num_threads, kind=device.engine_kind("vllm") or "cpu"),
     make=VllmEngine,
     expose_metrics=metrics.expose,
+    serves_adapters=True,
 )

@@ -88,6 +88,74 @@ def pack_experts_again() -> None:
     UnquantizedFusedMoEMethod._setup_kernel = set_up_and_pack  # type: ignore[method-assign]  # that is the patch
 
 
+def add_adapters_once() -> None:
+    """Before a CPU engine is built: without it vLLM copies A and B of a layer once for each token that has an adapter,
+    which takes a multiple of the seconds of the model itself; and a token without one gets the last slot's.
+
+    Remove when its operations on CPUs multiply the tokens of an adapter at once. Seen in 0.32.
+    """
+    from vllm.lora.punica_wrapper import punica_cpu
+
+    def sequences(indices: Any, lengths: Any) -> Any:
+        return indices.repeat_interleave(lengths)
+
+    def sgmv_shrink(x: Any, a: Any, y: Any, _starts: Any, lengths: Any, indices: Any, *rest: Any) -> None:
+        shrink(x, a, y, sequences(indices, lengths), rest[-1])
+
+    def sgmv_expand(x: Any, b: Any, y: Any, _starts: Any, lengths: Any, indices: Any, *rest: Any) -> None:
+        expand(x, b, y, sequences(indices, lengths), rest[-1])
+
+    def sgmv_expand_slice(x: Any, b: Any, y: Any, _starts: Any, lengths: Any, indices: Any, *rest: Any) -> None:
+        expand_slice(x, b, y, sequences(indices, lengths), *rest[-3:])
+
+    functions = {
+        "bgmv_shrink": shrink, "bgmv_expand": expand, "bgmv_expand_slice": expand_slice,
+        "sgmv_shrink": sgmv_shrink, "sgmv_expand": sgmv_expand, "sgmv_expand_slice": sgmv_expand_slice,
+    }  # fmt: skip
+    for name, function in functions.items():
+        setattr(punica_cpu, name, function)
+
+
+def shrink(x: Any, a: Any, y: Any, indices: Any, scale: float) -> None:
+    """y[t] = scale x x[t] A^T with A of token t's slot. x [T, in], a [slots, 1, rank, in], y [T, rank]; indices [T],
+    -1 for a token without an adapter, whose y stays.
+    """
+    for slot, rows in _slots(indices):
+        y[rows] = scale * (x[rows].to(y.dtype) @ _matrix(a, slot).to(y.dtype).T)
+
+
+def expand(x: Any, b: Any, y: Any, indices: Any, add_inputs: bool = True) -> None:
+    """As `expand_slice`, for the first outputs of each token."""
+    expand_slice(x, b, y, indices, 0, min(b.shape[-2], y.shape[1]), add_inputs)
+
+
+def expand_slice(x: Any, b: Any, y: Any, indices: Any, offset: int, size: int, add_inputs: bool = True) -> None:
+    """y[t, offset : offset + size] (+)= x[t] B^T with the B of token t's slot. x [T, rank], b [slots, 1, out, rank], y
+    [T, all outputs].
+    """
+    for slot, rows in _slots(indices):
+        part = x[rows].to(y.dtype) @ _matrix(b, slot).to(y.dtype)[:size].T
+        place = slice(offset, offset + size)
+        y[rows, place] = y[rows, place] + part if add_inputs else part
+
+
+def _matrix(stacked: Any, slot: int) -> Any:
+    matrix = stacked[slot]
+    return matrix.squeeze(0) if matrix.ndim == 3 else matrix
+
+
+def _slots(indices: Any) -> Iterator[tuple[int, Any]]:
+    """Yield each slot and its tokens; a slice where all have the same, so that nothing is gathered."""
+    first = int(indices[0]) if len(indices) else -1
+    if bool((indices == first).all()):
+        if first >= 0:
+            yield first, slice(0, len(indices))
+        return
+    for slot in indices.unique().tolist():
+        if slot >= 0:
+            yield slot, indices == slot
+
+
 @contextlib.contextmanager
 def quiet_reload() -> Iterator[None]:
     """Around finishing a reload: without it each update logs "Failed to load weights" for tied and weightless layers.
