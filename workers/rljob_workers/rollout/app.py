@@ -134,8 +134,9 @@ async def _serve(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
-    """What takes long: files, image, tokenizer, engine."""
+    """What takes long: files, image, tokenizer, engine. model_bytes: of the files that an engine loads."""
 
+    model_bytes: int
     stager: staging.Stager
     tokens: tokenizer.PromptTokenizer
     engine: base.Engine
@@ -168,7 +169,8 @@ async def _prepare(
         name=config.model.name,
     )
     logger.info("the engine was ready", extra={"event": "loaded", "seconds": round(clock.monotonic() - began, 3)})
-    return _Prepared(stager=stager, tokens=tokens, engine=engine)
+    model_bytes = sum(path.stat().st_size for path in model.glob("*.safetensors"))
+    return _Prepared(model_bytes=model_bytes, stager=stager, tokens=tokens, engine=engine)
 
 
 async def _unless_stopped(preparing: Coroutine[object, object, _Prepared], stop: StopRequest) -> _Prepared:
@@ -222,7 +224,7 @@ def _worker(
             in_flight=config.spec.async_.in_flight_weight_updates,
             recompute=config.spec.weight_sync.kv_cache == "Recompute",
             pause_deadline_s=deadlines.pause_deadline_s(stager.layout.image_bytes),
-            restart_deadline_s=deadlines.restart_deadline_s(stager.layout.image_bytes),
+            restart_deadline_s=deadlines.restart_deadline_s(prepared.model_bytes),
         ),
         clock=clock,
         on_pause=slots.paused,

@@ -164,13 +164,13 @@ def _load(
     _test_models(config, built, frozen, device)
     return _Loaded(
         engine=built,
-        exporter=_exporter(config, built, first.layout),
+        exporter=export.of_job(config.spec, first.layout, visit=built.visit, writes=built.rank == 0),
         model_dir=model_dir,
         resumed=resumed,
         uri=newest.uri,
         is_fork=is_fork,
         initial_state_hash=initial_hash,
-        reference=_reference(config, built, frozen),
+        reference=reference.of_job(config.spec, frozen, built),
         reference_hash=reference_hash,
         critic=_build_critic(config, model_dir, resumed, device),
     )
@@ -178,30 +178,6 @@ def _load(
 
 def _state_hash(config: process_config.TrainerConfig, first: initial.Initial) -> str:
     return first.manifest(config.job.name, memoryview(first.image())).state_hash
-
-
-def _exporter(
-    config: process_config.TrainerConfig, built: deepspeed.Engine, layout: types.Layout
-) -> export.ImageExporter:
-    lora, writes = config.spec.model.lora, built.rank == 0
-    if lora is None:
-        return export.ImageExporter(layout=layout, visit=built.visit, writes=writes)
-    return export.AdapterExporter(
-        layout=layout,
-        visit=built.visit,
-        writes=writes,
-        lora=lora,
-        base=config.model.name,
-        dtype=config.spec.model.dtype,
-    )
-
-
-def _reference(
-    config: process_config.TrainerConfig, built: deepspeed.Engine, frozen: reference.Reference | None
-) -> reference.Reference | reference.WithoutAdapter | None:
-    """Return what the KL term compares with: a model of its own, the trained one without its adapter, or nothing."""
-    is_shared = frozen is None and config.spec.model.lora is not None and config.spec.algorithm.loss.kl_coef > 0
-    return reference.WithoutAdapter(built) if is_shared else frozen
 
 
 def _check_files(config: process_config.TrainerConfig, built: deepspeed.Engine, layout: types.Layout) -> None:

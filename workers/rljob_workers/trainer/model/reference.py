@@ -62,6 +62,12 @@ class WithoutAdapter:
         return self._model.score_without_adapter(tensors)
 
 
+def of_job(spec: JobSpec, frozen: Reference | None, trained: AdaptedModel) -> Reference | WithoutAdapter | None:
+    """Return what the KL term compares with: a model of its own, the trained one without its adapter, or nothing."""
+    is_shared = frozen is None and spec.model.lora is not None and spec.algorithm.loss.kl_coef > 0
+    return WithoutAdapter(trained) if is_shared else frozen
+
+
 def load(config: process_config.TrainerConfig, device: torch.device) -> Reference | None:
     """Return the model of spec.model.reference, or None where none is loaded. Raises ManifestError if it is missing."""
     if config.reference is None:

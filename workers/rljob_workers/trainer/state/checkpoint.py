@@ -194,7 +194,7 @@ FROZEN = {
     "data": "spec.data",
     "seed": "spec.seed",
     "model": "spec.model",
-    "base": "what the files of spec.model hold, which the adapter is added to,",
+    "base": "what the files of spec.model hold (the base of its adapter)",
     "shape": "the number of trainer processes, spec.trainer.deepspeed.zeroStage or spec.trainer.dtype",
 }
 

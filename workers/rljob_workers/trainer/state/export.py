@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from rljob_api import errors, types
+from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.model import LoraSpec
 from rljob_workers.runtime import atomic
 from rljob_workers.trainer.model import adapters
@@ -82,6 +83,16 @@ class ImageExporter:
 
     def _write_export(self, model_dir: pathlib.Path, folder: pathlib.Path) -> None:
         self._write_weights(model_dir, folder)
+
+
+def of_job(spec: JobSpec, layout: types.Layout, *, visit: Visit, writes: bool) -> ImageExporter:
+    """Return what exports the weights of a job, or its adapter."""
+    model = spec.model
+    if model.lora is None:
+        return ImageExporter(layout=layout, visit=visit, writes=writes)
+    return AdapterExporter(
+        layout=layout, visit=visit, writes=writes, lora=model.lora, base=model.name, dtype=model.dtype
+    )
 
 
 class AdapterExporter(ImageExporter):

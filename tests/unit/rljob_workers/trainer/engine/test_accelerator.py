@@ -55,6 +55,14 @@ def test_long_rows_without_attention_cost_six_operations_a_parameter_and_token()
     assert found == 6 * 1000 * 100
 
 
+def test_an_adapter_over_frozen_weights_costs_a_forward_less() -> None:
+    """Forward, and a backward to the activations; no gradient of a weight."""
+    frozen = mfu.ModelSize(decoder_parameters=1000, head_parameters=0, num_layers=0, attention_width=0, has_frozen=True)
+    batch = micro_batch([types.Segment(start=0, end=50)], num_sampled=0)
+    found = mfu.step_flops(frozen, [batch], trains_policy=True, num_scores=0, has_critic=False)
+    assert found == 4 * 1000 * 50
+
+
 @pytest.mark.parametrize(
     ("trains_policy", "num_scores", "has_critic", "expected"),
     [

@@ -174,6 +174,23 @@ def test_another_algorithm_or_reference_model_is_logged(
     assert "section reference differs" in caplog.text
 
 
+def test_an_adapter_is_continued_on_the_files_that_it_was_trained_on_alone(tmp_path: pathlib.Path) -> None:
+    config = make_trainer_config(tmp_path, {"model.lora": {"rank": 4}})
+    progress = dataclasses.replace(
+        found_of(config, tmp_path).progress, sections=checkpoint.sections(config, base="these files")
+    )
+    found = checkpoint.Checkpoint(progress=progress, path=tmp_path)
+    checkpoint.check_same_run(found, config, base="these files")
+    with pytest.raises(
+        errors.ManifestError, match=r"what the files of spec\.model hold .* differs from the checkpoint"
+    ):
+        checkpoint.check_same_run(found, config, base="others")
+    for change in ({"rank": 8}, {"rank": 4, "alpha": 4}, {"rank": 4, "targets": ["q_proj"]}):
+        other = make_trainer_config(tmp_path, {"model.lora": change})
+        with pytest.raises(errors.ManifestError, match=r"spec\.model differs from the checkpoint"):
+            checkpoint.check_same_run(found, other, base="these files")
+
+
 def test_ranks_that_do_not_read_the_reference_model_do_not_judge_it(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
