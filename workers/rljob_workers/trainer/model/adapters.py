@@ -101,8 +101,8 @@ class SavedNames:
         """Return why the layout and this adapter do not hold the same tensors, empty if they do. trained: the model's
         names of the tensors that are trained.
         """
-        wanted = {spec.name: tuple(spec.shape) for spec in layout.tensors}
-        differing = sorted(set(wanted.items()) ^ set(self._shapes.items()))
+        expected = {spec.name: tuple(spec.shape) for spec in layout.tensors}
+        differing = sorted(set(expected.items()) ^ set(self._shapes.items()))
         if differing:
             return f"the model's adapter and its files differ in {differing[0][0]}"
         lacking = [name for name in trained if name not in self._source.values()]

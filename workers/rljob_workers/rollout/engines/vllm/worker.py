@@ -69,8 +69,8 @@ class WorkerExtension:
         """Attach the weight engine to a worker whose process did not pass through `RolloutExecutor`."""
         worker: Any = self
         if worker.weight_transfer_engine is None:
-            made = _ENGINES[WEIGHTS if worker.vllm_config.lora_config is None else ADAPTER]
-            worker.weight_transfer_engine = made(
+            engine_class = _ENGINES[WEIGHTS if worker.vllm_config.lora_config is None else ADAPTER]
+            worker.weight_transfer_engine = engine_class(
                 worker.vllm_config.weight_transfer_config,
                 worker.vllm_config,
                 worker.device,
