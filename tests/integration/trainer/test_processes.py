@@ -20,7 +20,7 @@ from rljob_api.manifest.loss import LossSpec
 from rljob_testing import charts, fake_coordinator, minio
 from rljob_testing import trainer_makers as makers
 from rljob_testing.sections import section, with_spec
-from rljob_workers.trainer import launch
+from rljob_workers.trainer import stop
 from rljob_workers.weights import image, initial
 
 pytestmark = pytest.mark.timeout(400)
@@ -433,7 +433,7 @@ def test_ranks_die_with_the_program_that_started_them(start: Start, coordinate: 
     coordinator = coordinate(per_rank(steps(1), 1), hold_at=1)
     trainer = start(coordinator)
     assert coordinator.wait_for("register resume 0")
-    (rank,) = launch.children(trainer.process.pid)
+    (rank,) = stop.children(trainer.process.pid)
     descriptor = os.pidfd_open(rank)
     try:
         trainer.process.kill()

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from rljob_api import enums, errors, plugins, process_config
 from rljob_workers.runtime import boot, device
+from rljob_workers.trainer import stop
 
 _RANK_MODULE = "rljob_workers.trainer.worker"
 
@@ -32,6 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(enums.ExitCode.BAD_INPUT if problems else enums.ExitCode.OK)
     if problems:
         return boot.refuse(problems)
+    stopping = stop.Stop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stopping.hand_on())
     boot.configure_process(invocation.config)
     if invocation.config.spec.storage.checkpoint_uri is not None:
         code = boot.run_check(lambda: check_store(invocation.config))
@@ -40,9 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.update(rank_environment(invocation.config))
     from rljob_workers.trainer import launch
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: launch.hand_on_stop())
-    return launch.run_ranks(invocation.config, [_RANK_MODULE, "--config", str(invocation.config_path.absolute())])
+    ranks = [_RANK_MODULE, "--config", str(invocation.config_path.absolute())]
+    return stopping.code(launch.run_ranks(invocation.config, ranks))
 
 
 def check(config: process_config.TrainerConfig) -> list[str]:

@@ -1,9 +1,6 @@
 """torchrun's agent, called as a library: the ranks of this node, one attempt, and the exit code that they end with."""
 
 import logging
-import os
-import pathlib
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -59,26 +56,3 @@ def launch_config(config: process_config.TrainerConfig) -> LaunchConfig:
         signals_to_handle="SIGQUIT",
         shutdown_timeout=_SHUTDOWN_S,
     )
-
-
-def hand_on_stop() -> None:
-    """Ask the ranks to stop. Raises SystemExit(130) if there are none yet: nothing is lost then."""
-    ranks = children(os.getpid())
-    for rank in ranks:
-        os.kill(rank, signal.SIGTERM)
-    if not ranks:
-        raise SystemExit(int(enums.ExitCode.INTERRUPTED))
-
-
-def children(parent: int) -> list[int]:
-    """Return the process ids whose parent is `parent`."""
-    pids = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # Fields follow the command's closing bracket: state, parent, ...
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == parent:
-            pids.append(int(path.parent.name))
-    return pids

@@ -1,5 +1,6 @@
 """The program's edges: exit codes, what ranks find in their environment, whose cores are whose."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from rljob_api.manifest.trainer import DeepspeedSpec
 from rljob_testing.sections import section
 from rljob_testing.trainer_makers import make_trainer_config
 from rljob_workers.trainer import __main__ as program
-from rljob_workers.trainer import launch, worker
+from rljob_workers.trainer import launch, stop, worker
 
 PLACES = [worker.Place(rank=index, local_rank=index, local_world_size=2) for index in range(2)]
 
@@ -98,12 +99,50 @@ def test_a_killed_rank_gives_128_and_the_signal(
     assert launch.run_ranks(config_of(rendezvous_port=free_port), ["is_killed"]) == 137
 
 
-def test_children_are_found_by_their_parent() -> None:
-    import os
+def test_a_stop_before_there_are_ranks_ends_the_trainer_as_asked() -> None:
+    with pytest.raises(SystemExit) as ended:
+        stop.Stop().hand_on()
+    assert ended.value.code == enums.ExitCode.STOPPED_ON_REQUEST
 
+
+@pytest.mark.parametrize("code", [0, 1, 80, 137, 143])
+def test_the_code_of_ranks_that_nobody_stopped_is_the_trainers(code: int) -> None:
+    assert stop.Stop().code(code) == code
+
+
+# A process of its own: a stop reaches all children of the one that it is handed on by.
+ASKS_ONE_THAT_DOES_NOT_LISTEN = """
+import os, sys, threading
+from rljob_api import process_config
+from rljob_workers.trainer import launch, stop
+config = process_config.TrainerConfig.model_validate_json(sys.argv[1])
+stopping = stop.Stop()
+began = os.open(os.environ["BEGAN"], os.O_RDWR)
+threading.Thread(target=lambda: (os.read(began, 1), stopping.hand_on())).start()
+sys.exit(stopping.code(launch.run_ranks(config, ["does_not_listen"])))
+"""
+
+
+def test_a_rank_that_a_request_ends_before_it_listens_was_stopped_and_not_killed(
+    tmp_path: pathlib.Path, free_port: int
+) -> None:
+    began = tmp_path / "began"
+    os.mkfifo(began)
+    (tmp_path / "does_not_listen.py").write_text(
+        f"import signal\nwith open({str(began)!r}, 'w') as file:\n    file.write('.')\nsignal.pause()\n"
+    )
+    environment = {**os.environ, "BEGAN": str(began), "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    config = config_of(rendezvous_port=free_port).model_dump_json()
+    done = subprocess.run(
+        [sys.executable, "-c", ASKS_ONE_THAT_DOES_NOT_LISTEN, config], env=environment, timeout=120, check=False
+    )
+    assert done.returncode == enums.ExitCode.STOPPED_ON_REQUEST
+
+
+def test_children_are_found_by_their_parent() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        assert child.pid in launch.children(os.getpid())
+        assert child.pid in stop.children(os.getpid())
     finally:
         child.communicate(b"\n")
 
