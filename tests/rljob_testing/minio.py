@@ -1,4 +1,4 @@
-"""A real S3 server on the loopback: MinIO (AGPL, for tests alone), built from its Go module."""
+"""A real S3 server: MinIO (AGPL, for tests alone), built from its Go module. On the loopback, or where it is put."""
 
 import os
 import pathlib
@@ -8,6 +8,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 
 from rljob_testing.cluster import binaries
 
@@ -17,14 +18,14 @@ _START_S = 60.0
 class Minio:
     """A server with a folder of its own, which survives `stop` and `start`."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
-        """Nothing runs before `start`."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self._folder, self._address = folder, f"127.0.0.1:{port}"
+    def __init__(self, folder: pathlib.Path, *, enter: Sequence[str] = (), listen: str = "", reach: str = "") -> None:
+        """Nothing runs before `start`.
+
+        enter: the prefix of a command in a network namespace, where it is to `listen`; from here it is at `reach`.
+        """
+        self._folder, self._enter, self._listen = folder, enter, listen or f"127.0.0.1:{_free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
-        self.endpoint = f"http://{self._address}"
+        self.endpoint = f"http://{reach or self._listen}"
         # What a client finds in its environment.
         self.keys = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": secrets.token_hex(16)}
 
@@ -39,7 +40,7 @@ class Minio:
         }
         with (self._folder / "minio.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [str(binaries.find("minio")), "server", str(data), "--address", self._address, "--quiet"],
+                [*self._enter, str(binaries.find("minio")), "server", str(data), "--address", self._listen, "--quiet"],
                 env={**os.environ, **own},
                 stdout=log,
                 stderr=log,
@@ -68,3 +69,9 @@ class Minio:
         """Make a bucket: a server of one drive takes its folders for that. Return its URI."""
         (self._folder / "data" / name).mkdir(parents=True, exist_ok=True)
         return f"s3://{name}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

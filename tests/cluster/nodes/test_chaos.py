@@ -6,14 +6,12 @@ Prometheus scrapes it: what the dashboards show of breaks is written to build/ob
 
 import contextlib
 import pathlib
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from rljob_testing import observed
-from rljob_testing.cluster import recovery, scraping, whole_job
+from rljob_testing.cluster import lineage, recovery, scraping, whole_job
 from rljob_testing.cluster.full import FullCluster
 from rljob_testing.cluster.node import Node
 from rljob_testing.cluster.scraping import Scraping
@@ -219,9 +217,7 @@ def test_job_finishes_and_its_ledger_keeps_every_promise(job: Watched, volume_fo
     metadata = job.get()["metadata"]
     assert isinstance(metadata, dict)
     (ledger,) = (volume_folder / str(metadata["uid"])).rglob("ledger.sqlite")
-    command = [sys.executable, "-m", "rljob_workers.coordinator.ledger.audit", str(ledger.parent)]
-    audited = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert audited.returncode == 0, audited.stdout + audited.stderr
+    assert lineage.audit(ledger.parent) == ""
 
 
 def test_the_dashboards_show_what_broke(job: Watched, scraped: Scraping) -> None:

@@ -5,11 +5,8 @@ no engine and that a quota refuses, in a namespace of its own. The same with pla
 `tests/cluster/operator/test_outages.py`.
 """
 
-import contextlib
 import json
 import pathlib
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +16,7 @@ import pytest
 from rljob_api import enums
 from rljob_operator import clock
 from rljob_testing import certificates, operator_series
-from rljob_testing.cluster import admission, namespaces, recovery, webhook_server, webhooks, whole_job
+from rljob_testing.cluster import admission, lineage, recovery, webhook_server, webhooks, whole_job
 from rljob_testing.cluster.full import FullCluster
 from rljob_testing.cluster.manifests import Object
 from rljob_testing.cluster.node import Node
@@ -222,24 +219,12 @@ def test_what_a_webhook_adds_to_pods_is_not_fought(job: Watched) -> None:
         assert webhook_server.INJECTED in [one["name"] for one in spec["volumes"]]
 
 
-@contextlib.contextmanager
-def _dead(node: Node, home: FullCluster) -> Iterator[None]:
-    """Let nobody hear of a node any more; its Node object stays, and its containers run on for themselves."""
-    namespaces.cut(node.place)
-    node.stop_kubelet()
-    try:
-        yield
-    finally:
-        namespaces.join(node.place, home.home)
-        node.start_kubelet(home.home.address)
-
-
 def test_trainer_of_a_dead_node_goes_on_elsewhere_once(job: Watched, broken: Broken) -> None:
     lost, old, attempt = _node(job, "trainer"), job.uids("trainer"), _attempt(job)
     assert lost.name == "node-b", "not the coordinator's"
     others = job.uids("coordinator", "rollout", "verifier")
     container = job.one("trainer").container
-    with _dead(lost, job.cluster):
+    with job.cluster.cut_off(lost):
         broken("the trainer's node dead", lambda: None, lambda: job.has_fresh("trainer", old))
         assert job.cluster.kubectl("get", "node", lost.name).returncode == 0, "its object stays"
         assert lost.runtime.pids(container), "and its containers know nothing"
@@ -378,6 +363,4 @@ def test_job_finishes_and_its_ledger_keeps_every_promise(job: Watched, volume_fo
     metadata = job.get()["metadata"]
     assert isinstance(metadata, dict)
     (ledger,) = (volume_folder / str(metadata["uid"])).rglob("ledger.sqlite")
-    command = [sys.executable, "-m", "rljob_workers.coordinator.ledger.audit", str(ledger.parent)]
-    audited = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert audited.returncode == 0, audited.stdout + audited.stderr
+    assert lineage.audit(ledger.parent) == ""

@@ -8,11 +8,13 @@ Nothing in there reaches the machine's network. The bridge-less pod network enfo
 accepted and have no effect, and tests that need enforcement must say so.
 """
 
+import contextlib
 import os
 import pathlib
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
 from rljob_testing.cluster import binaries, namespaces, processes
 from rljob_testing.cluster.light import LOOPBACK, LightCluster, Network
@@ -114,6 +116,17 @@ class FullCluster:
         self.plane.down()
         namespaces.delete(self.places)
         self._claim.unlink()
+
+    @contextlib.contextmanager
+    def cut_off(self, node: Node) -> Iterator[None]:
+        """Let nothing be heard of a node but the first; its Node object stays, and its containers run on."""
+        namespaces.cut(node.place)
+        node.stop_kubelet()
+        try:
+            yield
+        finally:
+            namespaces.join(node.place, self.home)
+            node.start_kubelet(self.home.address)
 
     @property
     def _claim(self) -> pathlib.Path:

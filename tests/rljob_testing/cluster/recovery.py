@@ -19,15 +19,17 @@ class Recovery:
     steps_s: float | None = None
 
 
-def measure(job: Watched, broke: str, do: Callable[[], object], whole: Callable[[], bool]) -> Recovery:
+def measure(
+    job: Watched, broke: str, do: Callable[[], object], whole: Callable[[], bool], *, whole_s: float = WHOLE_S
+) -> Recovery:
     """Break something and wait until `whole()` and until the job has made more steps, or ended.
 
-    Fails with the job's description when one of them takes longer than WHOLE_S and STEPS_S.
+    Fails with the job's description when one of them takes longer than `whole_s` and STEPS_S.
     """
     before = job.step()
     began = time.monotonic()
     do()
-    job.until(lambda _status: whole(), WHOLE_S)
+    job.until(lambda _status: whole(), whole_s)
     whole_s = time.monotonic() - began
     job.until(lambda status: job.step() >= before + MORE_STEPS or is_over(status), STEPS_S)
     return Recovery(broke, whole_s, time.monotonic() - began)
