@@ -27,9 +27,11 @@ OUT ?= build/bench
 # take minutes; all: those that take a quarter of an hour too.
 export RLJOB_NODES ?= $(if $(filter true,$(CI)),1,0)
 CLUSTER_NODES := $(if $(filter 1 all,$(RLJOB_NODES)),--nodes)
-# Whole runs take minutes and wait a third of the time: four run at once (3 GB each), and what takes longest begins first.
+# Whole runs take minutes and wait a third of the time: five run at once (3 GB each), and what takes longest, or waits
+# most, begins first.
 # The table at scale waits most of its time, and two nodes half of theirs: they run beside each other.
-LONG_FIRST := $(addprefix tests/integration/,test_interrupted_run.py test_whole_run.py trainer/test_processes.py)
+LONG_FIRST := $(addprefix tests/integration/,test_interrupted_run.py test_whole_run.py trainer/test_processes.py) \
+  $(addprefix tests/cluster/operator/,test_rights.py test_outages.py)
 
 .PHONY: help demo test check fmt gen gpu bench lock release clean setup cluster-tools cluster-up cluster-test \
   cluster-down kubernetes-versions
@@ -58,7 +60,7 @@ test: setup check  ## everything that this machine can run; says what it cannot
 	@status=0; \
 	$(BIN)/python -m pytest tests/unit tests/contract -n auto --maxprocesses 4 --dist worksteal || status=1; \
 	$(BIN)/python -m pytest $(LONG_FIRST) tests/integration tests/cluster tests/gpu \
-	  --ignore=tests/cluster/nodes --ignore=tests/cluster/scale -n 4 --dist loadfile --no-loadscope-reorder || status=1; \
+	  --ignore=tests/cluster/nodes --ignore=tests/cluster/scale -n 5 --dist loadfile --no-loadscope-reorder || status=1; \
 	table=$$(mktemp); $(BIN)/python -m pytest -s tests/cluster/scale >$$table 2>&1 & scale=$$!; \
 	$(BIN)/python -m pytest tests/cluster/nodes || status=1; \
 	wait $$scale || status=1; cat $$table; rm -f $$table; \
