@@ -77,7 +77,12 @@ class PromptRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLease:
-    """The right to generate one prompt group until its deadline. `pinned_version` is set for evaluation only."""
+    """The right to generate one prompt group until its deadline. `pinned_version` is set for evaluation only.
+
+    from_version: the group begins once its rollout serves this version or a later one; it may be leased before that.
+    lease_order: batches take groups in this order, and an engine that cannot decode all at once those of lower orders
+    first.
+    """
 
     lease_id: LeaseId
     group_id: GroupId
@@ -89,7 +94,9 @@ class GroupLease:
     sampling: Sampling
     seed: int
     version_floor_step: int = 0
+    from_version: VersionId = VersionId(0)
     pinned_version: VersionId | None = None
+    lease_order: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -588,6 +595,14 @@ class HeartbeatReply:
     cancel: Sequence[LeaseId]
     load_version: VersionId
     finished: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """What a rollout is told the moment it changes: groups that were withdrawn, then the version to serve."""
+
+    cancel: Sequence[LeaseId]
+    load_version: VersionId
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,11 +60,12 @@ class Bench:
             )
         return token
 
-    def lease(self, token: str, capacity: int = 1, serving: int = 0) -> list[leases.Lease]:
-        """Lease groups."""
+    def lease(self, token: str, capacity: int = 1, serving: int = 0, coming: int | None = None) -> list[leases.Lease]:
+        """Lease groups, also for the version that is being loaded."""
         return leases.lease(
-            self.ledger, token=token, capacity=capacity, serving_version=serving, take=self.order.take, now=self.now
-        )[0]
+            self.ledger, token=token, capacity=capacity, serving_version=serving, take=self.order.take, now=self.now,
+            coming_version=coming,
+        )[0]  # fmt: skip
 
     def submit(
         self,

@@ -61,7 +61,7 @@ class FakeStager:
         self.layout = types.Layout(layout_id="layout", tensors=(tensor,), image_bytes=64)
         self.initial = self.manifest(0, 0)
         self.faults: list[errors.RLJobError | None] = []
-        self._events, self._steps = events, steps or {}
+        self._events, self.steps = events, steps or {}
 
     def manifest(self, version: int, step: int) -> types.WeightVersion:
         return types.WeightVersion(
@@ -81,7 +81,7 @@ class FakeStager:
         self._events.append(f"stage {version}")
         if self.faults and (fault := self.faults.pop(0)) is not None:
             raise fault
-        manifest = self.manifest(version, self._steps.get(version, version))
+        manifest = self.manifest(version, self.steps.get(version, version))
         return staging.Staged(manifest=manifest, fetch_s=0.5, verify_s=0.25, num_bytes=64)
 
 
@@ -126,7 +126,9 @@ class FakeWork:
         self.beats: list[dict[str, object]] = []
         self.capacities: list[int] = []
         self.sessions = 0
-        self.head_moved = asyncio.Event()
+        # What is announced, in order.
+        self.announcements: asyncio.Queue[types.Announcement] = asyncio.Queue()
+        self.aheads: list[bool] = []
 
     def _fault(self, name: str) -> None:
         faults = self.faults.get(name, [])
@@ -140,9 +142,12 @@ class FakeWork:
         token = types.SessionToken(f"session-{self.sessions}")
         return types.Session(token=token, head_version=self.head, head_step=self.head_step, heartbeat_s=1.0)
 
-    async def lease(self, *, capacity: int, serving_version: types.VersionId, wait_s: float) -> types.LeaseGrant:
+    async def lease(
+        self, *, capacity: int, serving_version: types.VersionId, wait_s: float, ahead: bool = False
+    ) -> types.LeaseGrant:
         self._fault("lease")
         self.capacities.append(capacity)
+        self.aheads.append(ahead)
         if not self.queue:
             await self._sleep(wait_s)
         taken, self.queue = self.queue[:capacity], self.queue[capacity:]
@@ -177,12 +182,16 @@ class FakeWork:
             return order
         return types.HeartbeatReply(drain=False, cancel=(), load_version=self.head)
 
-    async def heads(self) -> AsyncIterator[types.VersionId]:
+    async def watch(self) -> AsyncIterator[types.Announcement]:
         while True:
-            self._fault("heads")
-            yield self.head
-            self.head_moved.clear()
-            await self.head_moved.wait()
+            self._fault("watch")
+            yield await self.announcements.get()
+
+    def announce(self, version: int, *, cancel: Sequence[str] = ()) -> None:
+        self.head = types.VersionId(version)
+        self.announcements.put_nowait(
+            types.Announcement(cancel=[types.LeaseId(lease_id) for lease_id in cancel], load_version=self.head)
+        )
 
     async def submit(self, group: types.PromptGroup) -> types.SubmitReply:
         self._events.append(f"submit {group.group_id}")

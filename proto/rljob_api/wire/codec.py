@@ -36,6 +36,7 @@ MESSAGES: dict[type, Any] = {
     types.RolloutLoad: work_pb2.RolloutLoad,
     types.WeightSync: work_pb2.WeightSync,
     types.HeartbeatReply: work_pb2.HeartbeatReply,
+    types.Announcement: work_pb2.Announcement,
     types.Verdict: work_pb2.Verdict,
     types.Trajectory: work_pb2.Trajectory,
     types.MemberFailure: work_pb2.MemberFailure,

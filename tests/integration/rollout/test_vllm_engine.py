@@ -256,6 +256,24 @@ def test_a_cancelled_request_leaves_the_engine(rig) -> None:
     rig.loop.run_until_complete(story())
 
 
+def test_a_request_of_an_earlier_group_is_decoded_before_one_that_waits_longer(rig) -> None:
+    ended: list[str] = []
+
+    async def ask(name: str, max_tokens: int, priority: int) -> None:
+        request = rig.request(PROMPT, types.Sampling(max_tokens=max_tokens, ignore_eos=True))
+        await rig.gate.generate(dataclasses.replace(request, priority=priority))
+        ended.append(name)
+
+    async def story() -> None:
+        # All 64 places are taken, and one of them is free again long before the others.
+        await asyncio.gather(
+            *(ask("long", 150, 1) for _ in range(63)), ask("short", 24, 1), ask("later", 24, 9), ask("earlier", 24, 2)
+        )
+
+    rig.loop.run_until_complete(story())
+    assert ended[:3] == ["short", "earlier", "later"]
+
+
 def test_all_logprobs_are_log_probabilities(rig) -> None:
     result = generate(rig, types.Sampling(max_tokens=64, ignore_eos=True, top_p=0.9))
     assert all(math.isfinite(value) and value <= 1e-4 for value in result.logprobs)

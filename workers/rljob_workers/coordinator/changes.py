@@ -23,12 +23,13 @@ _MOST_COUNTED = 10_000
 class Pulse:
     """The ledger after a commit, as far as calls wait for it.
 
-    room: training groups that may be leased, by rollouts that serve a step from `floor` to `recorded`; queued: how many
-    are open already. evaluating: version of the evaluation under way; evaluations: how many are unfinished;
-    eval_queued: groups of the one under way that no one has.
+    head_step: of the head. room: training groups that may be leased, by rollouts that serve a step from `floor` to
+    `recorded`; queued: how many are open already. evaluating: version of the evaluation under way; evaluations: how
+    many are unfinished; eval_queued: groups of the one under way that no one has.
     """
 
     head_version: int
+    head_step: int
     recorded: int
     committed: int
     attempt: int | None
@@ -49,9 +50,10 @@ class Pulse:
 
 def of(ledger: database.Ledger) -> Pulse:
     counts, attempt = groups.counts(ledger), sessions.trainer_attempt(ledger)
-    running = evaluations.oldest_evaluation(ledger)
+    running, head = evaluations.oldest_evaluation(ledger), versions.head(ledger)
     return Pulse(
-        head_version=versions.head(ledger).version,
+        head_version=head.version,
+        head_step=head.step,
         recorded=counts.recorded,
         committed=counts.committed,
         attempt=attempt,
@@ -105,6 +107,7 @@ class LeaseDemand:
     """A lease that was refused: to whom, what that rollout serves, how many groups it takes, and what was missing.
 
     step: of the version that it serves, None if that is not registered. evaluates: it may take groups of evaluations.
+    ahead: it takes groups for the version that it is told to load, too.
     """
 
     token: str
@@ -113,17 +116,20 @@ class LeaseDemand:
     capacity: int
     reason: str
     evaluates: bool
+    ahead: bool = False
     granted: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
 
 
 class Changes(Signal):
-    """Every change of the ledger; and apart, changes of what ranks wait for, of the head, and leases that are there."""
+    """Every change of the ledger; and apart, changes of what ranks wait for, of what rollouts are to load, and leases
+    that are there.
+    """
 
     def __init__(self, clock: clocks.Clock, pulse: Pulse) -> None:
         """`pulse` is the ledger's present one."""
         super().__init__(clock)
         self._loop = asyncio.get_running_loop()
-        self.batches, self.heads = Signal(clock), Signal(clock)
+        self.batches, self.loads = Signal(clock), Signal(clock)
         self.pulse = pulse
         self._demands: dict[int, LeaseDemand] = {}
         self._number = 0
@@ -143,16 +149,18 @@ class Changes(Signal):
         super().notify()
         if before.batches != pulse.batches:
             self.batches.notify()
-        if before.head_version != pulse.head_version:
-            self.heads.notify()
+        if (before.head_version, before.evaluating) != (pulse.head_version, pulse.evaluating):
+            self.loads.notify()
         ending = pulse.completion.committed >= pulse.completion.last_step
-        self._grant(pulse, everybody=ending and before.completion != pulse.completion)
+        # Who evaluates is decided anew for each evaluation.
+        everybody = before.evaluating != pulse.evaluating or (ending and before.completion != pulse.completion)
+        self._grant(pulse, everybody=everybody)
 
     def notify(self) -> None:
         """Wake all waiters of every kind."""
         super().notify()
         self.batches.notify()
-        self.heads.notify()
+        self.loads.notify()
         self._grant(self.pulse, everybody=True)
 
     def _grant(self, pulse: Pulse, *, everybody: bool) -> None:
@@ -193,11 +201,17 @@ class Changes(Signal):
 
 def may_evaluate(request: LeaseDemand, pulse: Pulse) -> bool:
     """Return whether a group of an evaluation may be there for who was refused. Pure."""
-    return pulse.eval_queued > 0 and request.evaluates and request.version == pulse.evaluating
+    if pulse.evaluating is None or pulse.eval_queued <= 0 or not request.evaluates:
+        return False
+    return request.version == pulse.evaluating or (request.ahead and request.version < pulse.evaluating)
 
 
 def may_lease(request: LeaseDemand, pulse: Pulse) -> bool:
     """Return whether a training group may be there for who was refused. Pure."""
-    if pulse.room <= 0 or request.step is None or not pulse.floor <= request.step <= pulse.recorded:
+    steps = [request.step] if request.step is not None else []
+    # Who evaluates stays with that version: the head is not what it is told to load.
+    if request.ahead and not request.evaluates and request.version < pulse.head_version:
+        steps.append(pulse.head_step)
+    if pulse.room <= 0 or not any(pulse.floor <= step <= pulse.recorded for step in steps):
         return False
     return pulse.queued > 0 or request.reason != enums.WaitReason.NO_PROMPTS

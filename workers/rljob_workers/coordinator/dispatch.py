@@ -4,7 +4,7 @@ reports.
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from rljob_api import enums, errors, process_config, types
 from rljob_workers.coordinator import changes, context
@@ -21,6 +21,9 @@ from rljob_workers.coordinator.ledger import (
 )
 from rljob_workers.coordinator.policy import prompts, version_rules
 from rljob_workers.coordinator.reporting import evaluation, processes, status
+
+# Announcements end that soon after their session was closed, even if nothing changes.
+_WATCH_S = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,9 @@ class Dispatch:
             token=token, role=call.role, pod=call.pod, attempt=call.attempt, rank=call.rank, last_seen=now
         )
         self._context.pods.add(pod, replaced=replaced)
+        if replaced:
+            # The announcements of the sessions that it replaced end.
+            self._context.changes.loads.notify()
         return types.Session(
             token=token,
             head_version=types.VersionId(head.version),
@@ -97,9 +103,12 @@ class Dispatch:
             heartbeat_s=self._context.config.heartbeat_s,
         )
 
-    async def lease(self, *, token: str, capacity: int, serving_version: int, wait_s: float) -> types.LeaseGrant:
+    async def lease(
+        self, *, token: str, capacity: int, serving_version: int, wait_s: float, ahead: bool = False
+    ) -> types.LeaseGrant:
         """Long poll for leases; answers at once when there are any, when the run is finished, or when the rollout has
-        reported another version since: it asks again for that one.
+        reported another version since: it asks again for that one. `ahead`: also for the version that it is told to
+        load, from the moment that it is told.
         """
         end = self._context.clock.monotonic() + wait_s
         reported = self._context.pods.serving(token)
@@ -108,24 +117,32 @@ class Dispatch:
             self._context.pods.record_contact(token, now=self._context.clock.now())
             evaluates = token in await self._evaluators()
             leases, reason, finished, step = await self._context.ledger.run(
-                functools.partial(self._lease, token, capacity, serving_version, evaluates)
+                functools.partial(self._lease, token, capacity, serving_version, ahead, evaluates)
             )
+            self._context.pods.granted(token, [lease.lease_id for lease in leases])
             left_s = end - self._context.clock.monotonic()
             if leases or finished or left_s <= 0 or self._context.pods.serving(token) != reported:
                 return types.LeaseGrant(leases=leases, wait_reason="" if leases else reason, finished=finished)
             demand = changes.LeaseDemand(
-                token=token, version=serving_version, step=step, capacity=capacity, reason=reason, evaluates=evaluates
-            )
+                token=token, version=serving_version, step=step, capacity=capacity, reason=reason,
+                evaluates=evaluates, ahead=ahead,
+            )  # fmt: skip
             await self._context.changes.wait_for_lease(demand, mark, left_s)
 
     def _lease(
-        self, token: str, capacity: int, serving_version: int, evaluates: bool, ledger: database.Ledger
+        self, token: str, capacity: int, serving_version: int, ahead: bool, evaluates: bool, ledger: database.Ledger
     ) -> tuple[list[types.GroupLease], str, bool, int | None]:
         """Return the leases, why there are not more, whether the run is finished, and the step that is served."""
         running = evaluations.oldest_evaluation(ledger) if evaluates else None
         if running is not None and serving_version > running[1]:
             # It is to go back to what is evaluated, and does once it holds nothing more.
             return [], str(enums.WaitReason.WEIGHTS), False, None
+        load = version_rules.version_to_load(
+            head=versions.head(ledger).version,
+            evaluating=None if running is None else running[1],
+            serving=serving_version,
+            idle=False,
+        )
         granted, reason = leases.lease(
             ledger,
             token=token,
@@ -134,6 +151,7 @@ class Dispatch:
             take=self._context.order.take,
             now=self._context.clock.now(),
             evaluates=evaluates,
+            coming_version=load if ahead and load > serving_version else None,
         )
         finished = not granted and status.is_finished(self._context.config, queries.completion(ledger))
         step = None if granted else groups.version_steps(ledger, [serving_version]).get(serving_version)
@@ -179,7 +197,9 @@ class Dispatch:
             sampling=config.sampling_of(lease.ref.source) if evaluating else config.sampling,
             seed=prompts.group_seed(seed=_seed(config, evaluating=evaluating), ref=lease.ref, attempt=lease.attempt),
             version_floor_step=lease.floor_step,
+            from_version=types.VersionId(lease.from_version),
             pinned_version=None if lease.pinned_version is None else types.VersionId(lease.pinned_version),
+            lease_order=lease.lease_order,
         )
 
     async def heartbeat(self, token: str, report: Report) -> types.HeartbeatReply:
@@ -188,7 +208,7 @@ class Dispatch:
         before = self._context.pods.serving(token)
         pod = self._context.pods.report(
             token, serving_version=report.serving_version, receiver_state=report.receiver_state, load=report.load,
-            draining=report.draining, now=now,
+            draining=report.draining, now=now, lease_ids=report.lease_ids,
         )  # fmt: skip
         if before != report.serving_version:
             self._context.changes.serves(token)
@@ -205,16 +225,42 @@ class Dispatch:
 
         cancel = await self._context.ledger.run(beat)
         # As of this commit or a later one: what is to be cancelled was cancelled before the head moved.
+        load = await self._to_load(token, serving=report.serving_version, idle=not report.lease_ids)
+        finished = status.is_finished(self._context.config, self._context.changes.pulse.completion)
+        return types.HeartbeatReply(drain=False, cancel=cancel, load_version=types.VersionId(load), finished=finished)
+
+    async def watch(self, token: str) -> AsyncIterator[types.Announcement]:
+        """Yield what a rollout is to cancel and to load, whenever that is newer than what it reported last; the groups
+        are those that it named in its last heartbeat or was granted since. Raises FencedError once the session was
+        replaced.
+
+        It never sends anyone back: only a rollout that holds nothing goes back, and only its heartbeat says so. Nor
+        does it tell a rollout anything that has not reported, as after a restart of this process: what that would have
+        to cancel first is not known.
+        """
+        announced: tuple[int, int] | None = None
+        while True:
+            mark = self._context.changes.loads.mark
+            cancel = await self._context.ledger.run(
+                leases.withdrawn, token=token, lease_ids=self._context.pods.leases_of(token)
+            )
+            # As of that commit or a later one: what is to be cancelled was cancelled before the head moved.
+            serving = self._context.pods.serving(token)
+            load = await self._to_load(token, serving=serving, idle=False)
+            if types.NO_VERSION < serving < load and announced != (serving, load):
+                announced = (serving, load)
+                yield types.Announcement(cancel=cancel, load_version=types.VersionId(load))
+            await self._context.changes.loads.wait(mark, _WATCH_S)
+
+    async def _to_load(self, token: str, *, serving: int, idle: bool) -> int:
         pulse = self._context.changes.pulse
         evaluates = token in await self._evaluators()
-        load = version_rules.version_to_load(
+        return version_rules.version_to_load(
             head=pulse.head_version,
             evaluating=pulse.evaluating if evaluates else None,
-            serving=report.serving_version,
-            idle=not report.lease_ids,
+            serving=serving,
+            idle=idle,
         )
-        finished = status.is_finished(self._context.config, pulse.completion)
-        return types.HeartbeatReply(drain=False, cancel=cancel, load_version=types.VersionId(load), finished=finished)
 
     def _note_live(self, ledger: database.Ledger, pod: processes.Pod, now: float) -> None:
         if pod.serving_version in self._live:

@@ -60,6 +60,7 @@ class WorkService(work_pb2_grpc.WorkServicer):
             capacity=request.capacity,
             serving_version=request.serving_version,
             wait_s=min(request.wait_s, _MOST_WAIT_S),
+            ahead=request.ahead,
         )
         return codec.to_message(grant)
 
@@ -88,6 +89,11 @@ class WorkService(work_pb2_grpc.WorkServicer):
     async def ReleaseGroup(self, request: Message, context: Context) -> Message:
         released = await self._answers.release(token=request.session, lease_id=request.lease_id, reason=request.reason)
         return work_pb2.ReleaseReply(released=released)
+
+    async def Watch(self, request: Message, context: Context) -> AsyncIterator[Message]:
+        """What to cancel and which version to load, now and on every change."""
+        async for announcement in self._answers.watch(request.session):
+            yield codec.to_message(announcement)
 
 
 class TrainService(train_pb2_grpc.TrainServicer):
@@ -150,11 +156,6 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
             damaged=tuple(request.damaged),
         )
         return codec.to_message(plan)
-
-    async def Watch(self, request: Message, context: Context) -> AsyncIterator[Message]:
-        """The head, now and on every change."""
-        async for head in self._answers.watch():
-            yield weights_pb2.HeadChange(version=head.version, step=head.step)
 
 
 class StatusService(status_pb2_grpc.RunStatusServicer):

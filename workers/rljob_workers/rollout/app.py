@@ -121,7 +121,7 @@ async def _serve(
     )
     try:
         registration.expose_metrics(metrics.registry)
-        rollout = _worker(config, prepared, transport, verifiers, puller, probes, metrics, clock)
+        rollout = make_worker(config, prepared, transport, verifiers, puller, probes, metrics, clock)
         draining = asyncio.ensure_future(stop.drain(rollout))
         await rollout.run()
         draining.cancel()
@@ -133,7 +133,7 @@ async def _serve(
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Prepared:
+class Prepared:
     """What takes long: files, image, tokenizer, engine. model_bytes: of the files that an engine loads."""
 
     model_bytes: int
@@ -147,7 +147,7 @@ async def _prepare(
     registration: base.Registration,
     puller: weight_backends.PlanningPuller,
     clock: clocks.Clock,
-) -> _Prepared:
+) -> Prepared:
     model = await asyncio.to_thread(builtin.ensure_model, config.model)
     logger.info("loading %s", config.model.name, extra={"event": "loading"})
     stager = await asyncio.to_thread(
@@ -170,10 +170,10 @@ async def _prepare(
     )
     logger.info("the engine was ready", extra={"event": "loaded", "seconds": round(clock.monotonic() - began, 3)})
     model_bytes = sum(path.stat().st_size for path in model.glob("*.safetensors"))
-    return _Prepared(model_bytes=model_bytes, stager=stager, tokens=tokens, engine=engine)
+    return Prepared(model_bytes=model_bytes, stager=stager, tokens=tokens, engine=engine)
 
 
-async def _unless_stopped(preparing: Coroutine[object, object, _Prepared], stop: StopRequest) -> _Prepared:
+async def _unless_stopped(preparing: Coroutine[object, object, Prepared], stop: StopRequest) -> Prepared:
     """Return what was prepared; if a stop is requested first, end the process here and now."""
     preparation = asyncio.ensure_future(preparing)
     stop_requested = asyncio.ensure_future(stop.requested.wait())
@@ -203,16 +203,17 @@ def _settings(config: process_config.RolloutConfig, model: Path, stager: staging
     )
 
 
-def _worker(
+def make_worker(
     config: process_config.RolloutConfig,
-    prepared: _Prepared,
-    transport: work.WorkClient,
-    verifiers: verify.GradingClient,
+    prepared: Prepared,
+    transport: work.WorkTransport,
+    verifiers: verify.Grading,
     puller: weight_backends.PlanningPuller,
     probes: reporting.Readiness,
     metrics: metrics_module.Metrics,
     clock: clocks.Clock,
 ) -> worker.RolloutWorker:
+    """Put a rollout around what was prepared; it talks to `transport`, `verifiers` and `puller`."""
     stager, tokens, engine = prepared.stager, prepared.tokens, prepared.engine
     slots = wait_accounting.SlotWaits(num_slots=config.max_groups_in_flight, clock=clock)
     gate = request_gate.RequestGate(engine)

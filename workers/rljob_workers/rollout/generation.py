@@ -19,12 +19,17 @@ INTERRUPT = "interrupt"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """Ids are sent, never text. `rid` is unique per call. `sampling.max_tokens` is the budget of this call."""
+    """Ids are sent, never text. `rid` is unique per call. `sampling.max_tokens` is the budget of this call.
+
+    priority: where the engine cannot decode all requests at once, those of lower numbers come first. It is the order in
+    which batches take the groups, so that the last ones of a step do not wait behind those of the next.
+    """
 
     rid: str
     input_ids: tuple[int, ...]
     sampling: types.Sampling
     seed: int
+    priority: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

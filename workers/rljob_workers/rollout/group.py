@@ -25,16 +25,19 @@ NUM_TOLD = 20
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Timed:
-    """A generator that shows the group's times, and holds evaluation to its version."""
+    """A generator that shows the group's times, keeps its place in the order of groups, and holds evaluation to its
+    version.
+    """
 
     inner: generation.Generator
     times: wait_accounting.GroupTimes
+    priority: int
     pinned: types.VersionId | None
 
     async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
         """Raises EngineError if a pinned version is asked for and another one sampled."""
         with self.times.generating():
-            result = await self.inner.generate(request)
+            result = await self.inner.generate(dataclasses.replace(request, priority=self.priority))
         if self.pinned is not None and set(result.versions) != {self.pinned}:
             raise errors.EngineError(f"versions {sorted(set(result.versions))} sampled where {self.pinned} is pinned")
         return result
@@ -83,15 +86,20 @@ class GroupRunner:
         self._sources, self._num_unusable = sources or filters.Sources(), 0
 
     async def run(self, lease: types.GroupLease, slot: wait_accounting.Slot) -> ScoredGroup:
-        """Return the scored group; cancelling it aborts its generations. Fails only by cancellation."""
-        await self._receiver.serves(floor_step=lease.version_floor_step, pinned=lease.pinned_version)
+        """Return the scored group; cancelling it aborts its generations. Raises WeightsError if the version that it is
+        to begin with is not to be had soon.
+        """
+        # Before the version is there, which a group may be leased ahead of.
+        try:
+            task: protocols.Task | errors.DataError = _task(lease.prompt, self._flow_of(lease).tokens)
+        except errors.DataError as error:
+            task = error
+        await self._receiver.serves(lease)
         times = wait_accounting.GroupTimes(clock=self._clock, slot=slot)
         batch = grading.GradingBatch(client=self._verifiers, times=times)
-        try:
-            task = _task(lease.prompt, self._flow_of(lease).tokens)
-        except errors.DataError as error:
+        if isinstance(task, errors.DataError):
             outcomes: list[protocols.Episode | types.MemberFailure] = [
-                self._failure(index, lease, error) for index in range(lease.group_size)
+                self._failure(index, lease, task) for index in range(lease.group_size)
             ]
         else:
             why = filters.too_long(lease.prompt, len(task.input_ids), self._sources.of(lease))
@@ -155,7 +163,7 @@ class GroupRunner:
         batch: grading.GradingBatch,
         times: wait_accounting.GroupTimes,
     ) -> protocols.Episode | types.MemberFailure:
-        client = _Timed(inner=self._generator, times=times, pinned=lease.pinned_version)
+        client = _Timed(inner=self._generator, times=times, priority=lease.lease_order, pinned=lease.pinned_version)
         backoff = retry.Backoff(first_s=0.1, most_s=5.0)
         last: errors.RLJobError = errors.EpisodeError("no attempt was made")
         for attempt in range(self._max_attempts):

@@ -3,20 +3,25 @@
     coordinator --LeaseGroups--> [lease loop] --one task a group--> [GroupRunner] --SubmitGroup--> coordinator
                                      ^ slot free, receiver serves        | episodes -> Admission -> engine
                                      |                                   | verdicts <- verifiers
-    coordinator ---Watch-----> [head loop] --beat now--> [heartbeat loop]
-    coordinator <--Heartbeat-- [heartbeat loop] --cancel, THEN want(v)--> [WeightReceiver.run] -> engine
+    coordinator ---Watch-----> [watch loop] -------cancel, THEN want(v)--> [WeightReceiver.run] -> engine
+    coordinator <--Heartbeat-- [heartbeat loop] ---cancel, THEN want(v)-------------^
                    renews leases; reports version, state, load, syncs
     SIGTERM, POST /stop, drain, finished --> no new lease; finish or release what is held within drain_s; return
     SIGTERM after POST /stop --> the time is up: release what is held now
 
-Who waits for what: the lease loop for a free slot and the long poll; a group for the gate, the engine and the
-verifiers; a submit for the coordinator, for as long as it takes; no one for a weight update except at the gate.
+Who waits for what: the lease loop for a free slot and the long poll; a group for the version that it was leased for,
+the gate, the engine and the verifiers; a submit for the coordinator, for as long as it takes; no one for a weight
+update except at the gate.
+
+A version is announced the moment it is there, and groups that need it are leased at the same time: they wait here. An
+announcement never sends anyone back, so it counts if it is newer than what is loaded; a heartbeat's answer counts
+unless something newer was heard while it was under way, and is then asked for again.
 """
 
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
 from rljob_api import enums, errors, types
 from rljob_api.enums import DrainResult, WaitReason
@@ -74,7 +79,9 @@ class RolloutWorker:
         self._leases: dict[types.LeaseId, _ActiveLease] = {}
         self._draining, self._slot_freed = asyncio.Event(), asyncio.Event()
         self._out_of_time = asyncio.Event()
-        self._head_moved = asyncio.Event()
+        # Announcements, and leases of versions that were not announced yet; and whether to ask about one of them.
+        self._num_heard = 0
+        self._ask = asyncio.Event()
         self._registered: types.Session | None = None
         self._registering = asyncio.Lock()
 
@@ -93,7 +100,7 @@ class RolloutWorker:
         session = await self._register()
         async with asyncio.TaskGroup() as tasks:
             beats = tasks.create_task(self._heartbeats(session.heartbeat_s))
-            heads = tasks.create_task(self._watch_heads())
+            watch = tasks.create_task(self._watch())
             starting = tasks.create_task(self._parts.receiver.start(session))
             stop = tasks.create_task(self._draining.wait())
             await asyncio.wait({starting, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -105,7 +112,7 @@ class RolloutWorker:
             await self._finish_leases()
             # Once more: what was updated since the last heartbeat is reported, too.
             await self._heartbeat_once()
-            for task in (beats, heads, updates, stop):
+            for task in (beats, watch, updates, stop):
                 task.cancel()
 
     async def _register(self) -> types.Session:
@@ -161,7 +168,10 @@ class RolloutWorker:
         session = self._registered
         try:
             return await self._parts.transport.lease(
-                capacity=capacity, serving_version=self._parts.receiver.served.version, wait_s=LEASE_WAIT_S
+                capacity=capacity,
+                serving_version=self._parts.receiver.served.version,
+                wait_s=LEASE_WAIT_S,
+                ahead=self._parts.receiver.keeps_up,
             )
         except errors.FencedError:
             await self._register_again(session)
@@ -176,6 +186,9 @@ class RolloutWorker:
             self._parts.waits.idle_because(reason)
         else:
             self._parts.waits.reached()
+        if any(lease.from_version > self._parts.receiver.target for lease in grant.leases):
+            self._num_heard += 1
+            self._ask.set()
         for lease in grant.leases:
             if self._draining.is_set():
                 await self._release(lease.lease_id, "draining")
@@ -193,6 +206,8 @@ class RolloutWorker:
             self._parts.dumper.dump(lease, scored)
             slot.waits(WaitReason.COORDINATOR)
             await self._submit(scored.group)
+        except errors.WeightsError as error:
+            await self._release(lease.lease_id, f"weights: {error}")
         finally:
             slot.close()
             self._leases.pop(lease.lease_id, None)
@@ -238,8 +253,7 @@ class RolloutWorker:
         while True:
             answered = await self._heartbeat_once()
             rest = asyncio.ensure_future(self._parts.clock.sleep(every_s))
-            # A new head is fetched at once, and the coordinator admits groups when it hears that a version is served:
-            # neither news waits.
+            # The coordinator admits groups when it hears that a version is served, and may have to say what to load.
             news = [asyncio.ensure_future(event) for event in self._news()] if answered else []
             try:
                 await asyncio.wait({rest, *news}, return_when=asyncio.FIRST_COMPLETED)
@@ -248,18 +262,23 @@ class RolloutWorker:
                     waiting.cancel()
 
     def _news(self) -> tuple[Coroutine[None, None, object], ...]:
-        return self._parts.receiver.reported(), self._head_moved.wait()
+        return self._parts.receiver.reported(), self._ask.wait()
 
-    async def _watch_heads(self) -> None:
+    async def _watch(self) -> None:
         backoff = retry.Backoff(first_s=0.2, most_s=5.0)
         while True:
+            session = self._registered
             try:
-                async for version in self._parts.transport.heads():
+                async for announcement in self._parts.transport.watch():
                     backoff.reset()
-                    if version != self._parts.receiver.target:
-                        self._head_moved.set()
+                    self._num_heard += 1
+                    self._cancel(announcement.cancel)
+                    if announcement.load_version > self._parts.receiver.target:
+                        self._parts.receiver.want(announcement.load_version)
+            except errors.FencedError:
+                await self._register_again(session)
             except errors.RLJobError as error:
-                # Heartbeats bring the head too, only later.
+                # Heartbeats say the same, only later.
                 logger.debug(
                     "could not receive announcements of versions: %s", error, extra={"error_class": error.name}
                 )
@@ -268,8 +287,9 @@ class RolloutWorker:
     async def _heartbeat_once(self) -> bool:
         """Report and apply the instructions of the reply; False without a reply."""
         receiver, session = self._parts.receiver, self._registered
-        # Before the call: a head that moves while it is under way is news for the next one.
-        self._head_moved.clear()
+        # Before the call: what is heard while it is under way may be newer than its answer.
+        self._ask.clear()
+        heard = self._num_heard
         load = self._parts.report.observe(num_groups=len(self._leases), num_failed_dumps=self._parts.dumper.num_failed)
         syncs = receiver.syncs
         try:
@@ -289,17 +309,20 @@ class RolloutWorker:
             return False
         # Those that were sent: others may have come meanwhile.
         receiver.delivered(len(syncs))
-        self._apply_instructions(reply)
-        return True
-
-    def _apply_instructions(self, reply: types.HeartbeatReply) -> None:
         # Hopeless generation ends before a new version is taken: it would only be frozen and resumed in vain.
-        for lease_id in reply.cancel:
-            if lease_id in self._leases:
-                self._leases[lease_id].task.cancel()
-        self._parts.receiver.want(reply.load_version)
+        self._cancel(reply.cancel)
+        if self._num_heard == heard:
+            receiver.want(reply.load_version)
+        else:
+            self._ask.set()
         if reply.drain or reply.finished:
             self.drain()
+        return True
+
+    def _cancel(self, lease_ids: Sequence[types.LeaseId]) -> None:
+        for lease_id in lease_ids:
+            if lease_id in self._leases:
+                self._leases[lease_id].task.cancel()
 
     # Drain
 

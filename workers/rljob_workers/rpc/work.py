@@ -8,7 +8,7 @@ import grpc.aio
 
 from rljob_api import enums, errors, process_config, types
 from rljob_api.wire import codec
-from rljob_api.wire.v1 import weights_pb2, weights_pb2_grpc, work_pb2, work_pb2_grpc
+from rljob_api.wire.v1 import work_pb2, work_pb2_grpc
 from rljob_workers.rpc import channel
 
 T = TypeVar("T")
@@ -20,8 +20,10 @@ class WorkTransport(Protocol):
     async def register(self, *, pod: str, boot_id: str, initial_state_hash: str) -> types.Session:
         """Start a session; the token is used by all later calls."""
 
-    async def lease(self, *, capacity: int, serving_version: types.VersionId, wait_s: float) -> types.LeaseGrant:
-        """Long poll for prompt groups."""
+    async def lease(
+        self, *, capacity: int, serving_version: types.VersionId, wait_s: float, ahead: bool = False
+    ) -> types.LeaseGrant:
+        """Long poll for prompt groups; `ahead`: also for the version that the coordinator wants this worker to load."""
 
     async def heartbeat(
         self,
@@ -41,8 +43,8 @@ class WorkTransport(Protocol):
     async def release(self, lease_id: types.LeaseId, reason: str) -> bool:
         """Hand a lease back."""
 
-    def heads(self) -> AsyncIterator[types.VersionId]:
-        """Yield the newest registered version, now and on every change, until the connection breaks."""
+    def watch(self) -> AsyncIterator[types.Announcement]:
+        """Yield what to cancel and which version to load, now and on every change, until the connection breaks."""
 
 
 class WorkClient:
@@ -53,7 +55,6 @@ class WorkClient:
         self._address, self._timeout_s = address, timeout_s
         self._channel = channel.aio_channel(address, tls)
         self._stub = work_pb2_grpc.WorkStub(self._channel)
-        self._weights = weights_pb2_grpc.WeightsStub(self._channel)
         self._session = ""
 
     async def register(self, *, pod: str, boot_id: str, initial_state_hash: str) -> types.Session:
@@ -65,9 +66,11 @@ class WorkClient:
         self._session = session.token
         return session
 
-    async def lease(self, *, capacity: int, serving_version: types.VersionId, wait_s: float) -> types.LeaseGrant:
+    async def lease(
+        self, *, capacity: int, serving_version: types.VersionId, wait_s: float, ahead: bool = False
+    ) -> types.LeaseGrant:
         request = work_pb2.LeaseRequest(
-            session=self._session, capacity=capacity, serving_version=serving_version, wait_s=wait_s
+            session=self._session, capacity=capacity, serving_version=serving_version, wait_s=wait_s, ahead=ahead
         )
         reply = await self._call(self._stub.LeaseGroups(request, timeout=wait_s + self._timeout_s))
         return codec.from_message(types.LeaseGrant, reply)
@@ -113,11 +116,11 @@ class WorkClient:
         reply = await self._call(self._stub.ReleaseGroup(request, timeout=self._timeout_s))
         return bool(reply.released)
 
-    async def heads(self) -> AsyncIterator[types.VersionId]:
-        """Raises UnavailableError when the connection breaks."""
+    async def watch(self) -> AsyncIterator[types.Announcement]:
+        """Raises UnavailableError when the connection breaks, FencedError once this session was replaced."""
         try:
-            async for change in self._weights.Watch(weights_pb2.WatchRequest(session=self._session)):
-                yield types.VersionId(change.version)
+            async for announcement in self._stub.Watch(work_pb2.WatchRequest(session=self._session)):
+                yield codec.from_message(types.Announcement, announcement)
         except grpc.aio.AioRpcError as error:
             raise channel.translate(error, f"coordinator {self._address}") from error
 

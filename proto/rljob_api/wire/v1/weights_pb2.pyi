@@ -143,20 +143,6 @@ class ManifestReply(_message.Message):
     sources: _containers.RepeatedCompositeFieldContainer[WeightSource]
     def __init__(self, chain: _Optional[_Iterable[_Union[WeightVersion, _Mapping]]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[WeightSource, _Mapping]]] = ...) -> None: ...
 
-class WatchRequest(_message.Message):
-    __slots__ = ("session",)
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    session: str
-    def __init__(self, session: _Optional[str] = ...) -> None: ...
-
-class HeadChange(_message.Message):
-    __slots__ = ("version", "step")
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    STEP_FIELD_NUMBER: _ClassVar[int]
-    version: int
-    step: int
-    def __init__(self, version: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
-
 class PullRequest(_message.Message):
     __slots__ = ("artifact_id", "offset", "length", "session")
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]

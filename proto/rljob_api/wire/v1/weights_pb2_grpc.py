@@ -44,11 +44,6 @@ class WeightsStub(object):
                 request_serializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.ManifestRequest.SerializeToString,
                 response_deserializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.ManifestReply.FromString,
                 _registered_method=True)
-        self.Watch = channel.unary_stream(
-                '/rljob.v1.Weights/Watch',
-                request_serializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.WatchRequest.SerializeToString,
-                response_deserializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.HeadChange.FromString,
-                _registered_method=True)
 
 
 class WeightsServicer(object):
@@ -66,12 +61,6 @@ class WeightsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Watch(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_WeightsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -84,11 +73,6 @@ def add_WeightsServicer_to_server(servicer, server):
                     servicer.Manifest,
                     request_deserializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.ManifestRequest.FromString,
                     response_serializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.ManifestReply.SerializeToString,
-            ),
-            'Watch': grpc.unary_stream_rpc_method_handler(
-                    servicer.Watch,
-                    request_deserializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.WatchRequest.FromString,
-                    response_serializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.HeadChange.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -145,33 +129,6 @@ class Weights(object):
             '/rljob.v1.Weights/Manifest',
             rljob__api_dot_wire_dot_v1_dot_weights__pb2.ManifestRequest.SerializeToString,
             rljob__api_dot_wire_dot_v1_dot_weights__pb2.ManifestReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Watch(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/rljob.v1.Weights/Watch',
-            rljob__api_dot_wire_dot_v1_dot_weights__pb2.WatchRequest.SerializeToString,
-            rljob__api_dot_wire_dot_v1_dot_weights__pb2.HeadChange.FromString,
             options,
             channel_credentials,
             insecure,

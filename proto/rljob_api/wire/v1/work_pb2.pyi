@@ -76,7 +76,7 @@ class PromptRecord(_message.Message):
     def __init__(self, prompt_id: _Optional[str] = ..., source: _Optional[str] = ..., columns: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class GroupLease(_message.Message):
-    __slots__ = ("lease_id", "group_id", "kind", "attempt", "deadline_s", "prompt", "group_size", "sampling", "seed", "version_floor_step", "pinned_version")
+    __slots__ = ("lease_id", "group_id", "kind", "attempt", "deadline_s", "prompt", "group_size", "sampling", "seed", "version_floor_step", "pinned_version", "from_version", "lease_order")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         TRAIN: _ClassVar[GroupLease.Kind]
@@ -94,6 +94,8 @@ class GroupLease(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FLOOR_STEP_FIELD_NUMBER: _ClassVar[int]
     PINNED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    FROM_VERSION_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ORDER_FIELD_NUMBER: _ClassVar[int]
     lease_id: str
     group_id: str
     kind: GroupLease.Kind
@@ -105,19 +107,23 @@ class GroupLease(_message.Message):
     seed: int
     version_floor_step: int
     pinned_version: int
-    def __init__(self, lease_id: _Optional[str] = ..., group_id: _Optional[str] = ..., kind: _Optional[_Union[GroupLease.Kind, str]] = ..., attempt: _Optional[int] = ..., deadline_s: _Optional[float] = ..., prompt: _Optional[_Union[PromptRecord, _Mapping]] = ..., group_size: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., version_floor_step: _Optional[int] = ..., pinned_version: _Optional[int] = ...) -> None: ...
+    from_version: int
+    lease_order: int
+    def __init__(self, lease_id: _Optional[str] = ..., group_id: _Optional[str] = ..., kind: _Optional[_Union[GroupLease.Kind, str]] = ..., attempt: _Optional[int] = ..., deadline_s: _Optional[float] = ..., prompt: _Optional[_Union[PromptRecord, _Mapping]] = ..., group_size: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., version_floor_step: _Optional[int] = ..., pinned_version: _Optional[int] = ..., from_version: _Optional[int] = ..., lease_order: _Optional[int] = ...) -> None: ...
 
 class LeaseRequest(_message.Message):
-    __slots__ = ("session", "capacity", "serving_version", "wait_s")
+    __slots__ = ("session", "capacity", "serving_version", "wait_s", "ahead")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     SERVING_VERSION_FIELD_NUMBER: _ClassVar[int]
     WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
     session: str
     capacity: int
     serving_version: int
     wait_s: float
-    def __init__(self, session: _Optional[str] = ..., capacity: _Optional[int] = ..., serving_version: _Optional[int] = ..., wait_s: _Optional[float] = ...) -> None: ...
+    ahead: bool
+    def __init__(self, session: _Optional[str] = ..., capacity: _Optional[int] = ..., serving_version: _Optional[int] = ..., wait_s: _Optional[float] = ..., ahead: bool = ...) -> None: ...
 
 class LeaseReply(_message.Message):
     __slots__ = ("leases", "wait_reason", "finished")
@@ -217,6 +223,20 @@ class HeartbeatReply(_message.Message):
     load_version: int
     finished: bool
     def __init__(self, drain: bool = ..., cancel: _Optional[_Iterable[str]] = ..., load_version: _Optional[int] = ..., finished: bool = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    def __init__(self, session: _Optional[str] = ...) -> None: ...
+
+class Announcement(_message.Message):
+    __slots__ = ("cancel", "load_version")
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    LOAD_VERSION_FIELD_NUMBER: _ClassVar[int]
+    cancel: _containers.RepeatedScalarFieldContainer[str]
+    load_version: int
+    def __init__(self, cancel: _Optional[_Iterable[str]] = ..., load_version: _Optional[int] = ...) -> None: ...
 
 class VersionSpan(_message.Message):
     __slots__ = ("start", "end", "version")

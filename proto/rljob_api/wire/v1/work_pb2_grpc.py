@@ -59,6 +59,11 @@ class WorkStub(object):
                 request_serializer=rljob__api_dot_wire_dot_v1_dot_work__pb2.ReleaseRequest.SerializeToString,
                 response_deserializer=rljob__api_dot_wire_dot_v1_dot_work__pb2.ReleaseReply.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/rljob.v1.Work/Watch',
+                request_serializer=rljob__api_dot_wire_dot_v1_dot_work__pb2.WatchRequest.SerializeToString,
+                response_deserializer=rljob__api_dot_wire_dot_v1_dot_work__pb2.Announcement.FromString,
+                _registered_method=True)
 
 
 class WorkServicer(object):
@@ -94,6 +99,12 @@ class WorkServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Watch(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -121,6 +132,11 @@ def add_WorkServicer_to_server(servicer, server):
                     servicer.ReleaseGroup,
                     request_deserializer=rljob__api_dot_wire_dot_v1_dot_work__pb2.ReleaseRequest.FromString,
                     response_serializer=rljob__api_dot_wire_dot_v1_dot_work__pb2.ReleaseReply.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=rljob__api_dot_wire_dot_v1_dot_work__pb2.WatchRequest.FromString,
+                    response_serializer=rljob__api_dot_wire_dot_v1_dot_work__pb2.Announcement.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -258,6 +274,33 @@ class Work(object):
             '/rljob.v1.Work/ReleaseGroup',
             rljob__api_dot_wire_dot_v1_dot_work__pb2.ReleaseRequest.SerializeToString,
             rljob__api_dot_wire_dot_v1_dot_work__pb2.ReleaseReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/rljob.v1.Work/Watch',
+            rljob__api_dot_wire_dot_v1_dot_work__pb2.WatchRequest.SerializeToString,
+            rljob__api_dot_wire_dot_v1_dot_work__pb2.Announcement.FromString,
             options,
             channel_credentials,
             insecure,

@@ -61,6 +61,31 @@ async def test_as_many_are_woken_as_there_is_room_for_who_waits_longest_first(qu
     assert await woken(signals, waiting, room) == [0, 4]
 
 
+async def test_who_loads_the_head_is_woken_by_the_room_that_it_makes(quiet: changes.Pulse) -> None:
+    signals = changes.Changes(FakeClock(), quiet)
+    published = dataclasses.replace(quiet, room=2, queued=2, head_version=9, head_step=3)
+
+    def waiting() -> list[changes.LeaseDemand]:
+        return [wanted(1), wanted(1, ahead=True), wanted(None, ahead=True)]
+
+    assert await woken(signals, waiting(), published) == [1, 2]
+    undone = dataclasses.replace(published, head_step=4)
+    assert await woken(signals, waiting(), undone) == []
+
+
+async def test_room_of_the_head_is_not_given_to_who_evaluates_an_older_version(quiet: changes.Pulse) -> None:
+    published = dataclasses.replace(quiet, head_version=9, head_step=3, evaluating=1)
+    signals = changes.Changes(FakeClock(), published)
+    waiting = [wanted(1, ahead=True, evaluates=True), wanted(1, ahead=True)]
+    assert await woken(signals, waiting, dataclasses.replace(published, room=1, queued=1)) == [1]
+
+
+async def test_an_evaluation_that_begins_wakes_everybody_since_anyone_may_be_chosen(quiet: changes.Pulse) -> None:
+    signals = changes.Changes(FakeClock(), quiet)
+    begun = dataclasses.replace(quiet, evaluating=3, eval_queued=1)
+    assert await woken(signals, [wanted(1), wanted()], begun) == [0, 1]
+
+
 async def test_who_lacks_prompts_is_woken_by_prompts(quiet: changes.Pulse) -> None:
     signals = changes.Changes(FakeClock(), quiet)
     lacking = wanted(reason="no_prompts")
@@ -69,10 +94,14 @@ async def test_who_lacks_prompts_is_woken_by_prompts(quiet: changes.Pulse) -> No
 
 
 async def test_groups_of_an_evaluation_wake_those_that_evaluate_it(quiet: changes.Pulse) -> None:
-    signals = changes.Changes(FakeClock(), quiet)
-    waiting = [wanted(), wanted(evaluates=True), wanted(2, evaluates=True), wanted(evaluates=True)]
-    evaluating = dataclasses.replace(quiet, evaluating=3, eval_queued=1)
-    assert await woken(signals, waiting, evaluating) == [1]
+    evaluating = dataclasses.replace(quiet, evaluating=3)
+    signals = changes.Changes(FakeClock(), evaluating)
+    kinds: list[dict[str, Any]] = [
+        {}, {"evaluates": True}, {"step": 2, "evaluates": True}, {"step": 2, "evaluates": True, "ahead": True},
+    ]  # fmt: skip
+    for queued, expected in [(1, [1]), (9, [1, 3])]:
+        waiting = [wanted(**kind) for kind in kinds]
+        assert await woken(signals, waiting, dataclasses.replace(evaluating, eval_queued=queued)) == expected
 
 
 async def test_the_end_of_the_run_wakes_everybody(quiet: changes.Pulse) -> None:
@@ -96,12 +125,12 @@ async def test_what_happens_between_the_look_and_the_wait_is_not_missed(quiet: c
 
 async def test_ranks_are_woken_by_batches_and_not_by_groups(quiet: changes.Pulse) -> None:
     signals = changes.Changes(FakeClock(), quiet)
-    batches, heads = signals.batches.mark, signals.heads.mark
+    batches, loads = signals.batches.mark, signals.loads.mark
     signals.take(dataclasses.replace(quiet, room=1, queued=4))
-    assert (signals.batches.mark, signals.heads.mark) == (batches, heads)
+    assert (signals.batches.mark, signals.loads.mark) == (batches, loads)
     signals.take(dataclasses.replace(quiet, recorded=4))
-    assert (signals.batches.mark, signals.heads.mark) == (batches + 1, heads)
+    assert (signals.batches.mark, signals.loads.mark) == (batches + 1, loads)
     signals.take(dataclasses.replace(quiet, recorded=4, head_version=1))
-    assert (signals.batches.mark, signals.heads.mark) == (batches + 1, heads + 1)
+    assert (signals.batches.mark, signals.loads.mark) == (batches + 1, loads + 1)
     signals.take(dataclasses.replace(quiet, recorded=4, head_version=1, stop_step=5))
     assert signals.batches.mark == batches + 2

@@ -5,9 +5,6 @@ import dataclasses
 import os
 import pathlib
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -16,8 +13,7 @@ from safetensors.torch import save_file
 
 from rljob_api import enums, errors, process_config, types
 from rljob_api.manifest.trainer import WeightSyncSpec
-from rljob_testing import makers, publishing_trainer, sections
-from rljob_testing.sections import with_spec
+from rljob_testing import coordinator_program, makers, publishing_trainer, sections
 from rljob_workers.rollout.sync import staging
 from rljob_workers.rpc import status, train, work
 from rljob_workers.runtime import clock, retry
@@ -29,69 +25,18 @@ from rljob_workers.weights.backends import base, file_store, grpc_store
 _LIMIT_S = 100.0
 
 
-class Program:
-    """The coordinator as a child process."""
-
-    def __init__(self, config: process_config.CoordinatorConfig, folder: pathlib.Path) -> None:
-        self.address, self.store = f"127.0.0.1:{config.control_port}", config.store_address
-        self.config, self._path = config, folder / "coordinator.json"
-        self._path.write_text(config.model_dump_json(), encoding="utf-8")
-        self._log = (folder / "log").open("ab")
-        self.start()
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "rljob_workers.coordinator", "--config", str(self._path)]
-        self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
-
-    def edit(self, **changes: object) -> None:
-        job = self.config.job.model_copy(update={"config_generation": 2})
-        part = self._path.with_suffix(".part")
-        changed = with_spec(self.config, **changes).model_copy(update={"job": job})
-        part.write_text(changed.model_dump_json(), encoding="utf-8")
-        part.replace(self._path)
-
-    def children(self) -> list[int]:
-        listed = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text(encoding="ascii")
-        return [int(pid) for pid in listed.split()]
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(_LIMIT_S)
-
-    def close(self) -> int:
-        self.process.terminate()
-        code = self.process.wait(_LIMIT_S)
-        self._log.close()
-        return code
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    ports = [int(one.getsockname()[1]) for one in held]
-    for one in held:
-        one.close()
-    return ports
-
-
 @pytest.fixture
-def program(make_config: Callable[..., process_config.CoordinatorConfig], tmp_path: pathlib.Path) -> Iterator[Program]:
-    control, store, health = free_ports(3)
-    config = make_config().model_copy(
-        update={
-            "control_port": control, "store_port": store, "store_address": f"127.0.0.1:{store}", "health_port": health,
-            "health_host": "127.0.0.1",
-        }
-    )  # fmt: skip
-    found = Program(config, tmp_path)
+def program(
+    make_config: Callable[..., process_config.CoordinatorConfig], tmp_path: pathlib.Path
+) -> Iterator[coordinator_program.Program]:
+    found = coordinator_program.Program(coordinator_program.on_free_ports(make_config()), tmp_path)
     yield found
     if found.process.poll() is None:
         found.close()
 
 
 @pytest.fixture
-async def rollout(program: Program) -> AsyncIterator[work.WorkClient]:
+async def rollout(program: coordinator_program.Program) -> AsyncIterator[work.WorkClient]:
     client = work.WorkClient(address=program.address, tls=None)
     await patiently(lambda: client.register(pod="rollout-0", boot_id="b", initial_state_hash="h"))
     yield client
@@ -119,7 +64,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 async def test_a_kill_loses_nothing_that_was_acknowledged_and_leaves_no_process(
-    program: Program, rollout: work.WorkClient
+    program: coordinator_program.Program, rollout: work.WorkClient
 ) -> None:
     grant = await rollout.lease(capacity=4, serving_version=types.VersionId(0), wait_s=1.0)
     groups = [makers.make_group(lease_id=x.lease_id, group_id=x.group_id, attempt=x.attempt) for x in grant.leases]
@@ -150,7 +95,7 @@ def status_of(address: str) -> types.RunStatus:
 
 
 async def test_a_config_that_changes_under_the_running_program_is_taken_over_and_acknowledged(
-    program: Program, rollout: work.WorkClient
+    program: coordinator_program.Program, rollout: work.WorkClient
 ) -> None:
     before = await asyncio.to_thread(status_of, program.address)
     program.edit(max_steps=before.max_steps + 5)
@@ -159,7 +104,9 @@ async def test_a_config_that_changes_under_the_running_program_is_taken_over_and
     assert program.process.poll() is None
 
 
-async def test_a_store_that_dies_is_started_again(program: Program, rollout: work.WorkClient) -> None:
+async def test_a_store_that_dies_is_started_again(
+    program: coordinator_program.Program, rollout: work.WorkClient
+) -> None:
     wait_until(lambda: bool(program.children()))
     publisher = grpc_store.WeightPublisher(control_address=program.address, store_address=program.store, tls=None)
 
@@ -177,21 +124,48 @@ async def test_a_store_that_dies_is_started_again(program: Program, rollout: wor
     publisher.close()
 
 
-async def test_a_rollout_hears_of_every_new_head_until_the_coordinator_goes(
-    program: Program, rollout: work.WorkClient, version_maker: Callable[..., types.WeightVersion]
+async def test_a_rollout_hears_of_every_new_head_until_the_coordinator_goes_and_once_it_is_back(
+    program: coordinator_program.Program, rollout: work.WorkClient, version_maker: Callable[..., types.WeightVersion]
 ) -> None:
-    heads = rollout.heads()
-    assert await anext(heads) == 0
+    await beat(rollout)
+    announcements = rollout.watch()
     publisher = grpc_store.WeightPublisher(control_address=program.address, store_address=program.store, tls=None)
     await asyncio.to_thread(publish, program, version_maker, publisher)
-    assert await asyncio.wait_for(anext(heads), _LIMIT_S) == 1
+    assert (await asyncio.wait_for(anext(announcements), _LIMIT_S)).load_version == 1
+    await asyncio.to_thread(program.kill)
+    with pytest.raises(errors.UnavailableError):
+        await anext(announcements)
+    program.start()
+    # One that was not heard of by this process hears what it missed from its heartbeat.
+    assert await patiently(lambda: beat(rollout)) == 1
+    announcements = rollout.watch()
+    assert (await asyncio.wait_for(anext(announcements), _LIMIT_S)).load_version == 1
     assert await asyncio.to_thread(program.close) == 0
     with pytest.raises(errors.UnavailableError):
-        await anext(heads)
+        await anext(announcements)
+
+
+async def beat(rollout: work.WorkClient) -> int:
+    reply = await rollout.heartbeat(
+        lease_ids=(), serving_version=types.VersionId(0), receiver_state=enums.ReceiverState.SERVING,
+        load=types.RolloutLoad(), syncs=(), draining=False,
+    )  # fmt: skip
+    return reply.load_version
+
+
+async def test_announcements_to_a_process_that_was_replaced_end_with_its_session(
+    program: coordinator_program.Program, rollout: work.WorkClient
+) -> None:
+    ended = asyncio.ensure_future(anext(rollout.watch()))
+    other = work.WorkClient(address=program.address, tls=None)
+    await other.register(pod="rollout-0", boot_id="another", initial_state_hash="h")
+    with pytest.raises(errors.FencedError):
+        await asyncio.wait_for(ended, _LIMIT_S)
+    await other.close()
 
 
 async def test_a_version_in_a_shared_folder_is_registered_planned_and_read(
-    program: Program, version_maker: Callable[..., types.WeightVersion]
+    program: coordinator_program.Program, version_maker: Callable[..., types.WeightVersion]
 ) -> None:
     client = work.WorkClient(address=program.address, tls=None)
     session = await patiently(lambda: client.register(pod="rollout-0", boot_id="b", initial_state_hash="h"))
@@ -211,7 +185,9 @@ async def test_a_version_in_a_shared_folder_is_registered_planned_and_read(
 
 
 def publish(
-    program: Program, version_maker: Callable[..., types.WeightVersion], publisher: base.RegisteringPublisher
+    program: coordinator_program.Program,
+    version_maker: Callable[..., types.WeightVersion],
+    publisher: base.RegisteringPublisher,
 ) -> None:
     trainer = train.BatchClient(address=program.address, tls=None)
     session = trainer.register(
@@ -231,7 +207,7 @@ def publish(
 
 @pytest.mark.covers("weights 6", "weights 14")
 async def test_versions_travel_as_changes_from_a_publisher_to_a_stager(
-    program: Program, tmp_path: pathlib.Path
+    program: coordinator_program.Program, tmp_path: pathlib.Path
 ) -> None:
     layout = image.make_layout([("model.embed_tokens.weight", "bfloat16", (64, 64))])
     trainer = publishing_trainer.PublishingTrainer(layout)
@@ -280,7 +256,9 @@ async def test_versions_travel_as_changes_from_a_publisher_to_a_stager(
     await client.close()
 
 
-async def test_errors_keep_their_class_over_the_wire(program: Program, rollout: work.WorkClient) -> None:
+async def test_errors_keep_their_class_over_the_wire(
+    program: coordinator_program.Program, rollout: work.WorkClient
+) -> None:
     with pytest.raises(errors.FencedError, match="register again"):
         await asyncio.to_thread(fetch_without_session, program.address)
 

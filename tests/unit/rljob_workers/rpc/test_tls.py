@@ -17,7 +17,7 @@ from rljob_testing import certificates as files
 from rljob_testing.certificates import HOST, Authority
 from rljob_workers.rpc import access, channel
 
-LEASE, WATCH = "/rljob.v1.Work/LeaseGroups", "/rljob.v1.Weights/Watch"
+LEASE, WATCH = "/rljob.v1.Work/LeaseGroups", "/rljob.v1.Work/Watch"
 R, T, V = enums.Role.ROLLOUT, enums.Role.TRAINER, enums.Role.VERIFIER
 
 

@@ -221,7 +221,7 @@ def _leases(database: Database) -> Iterator[str]:
             yield f"group {row['group_id']} is {row['state']} and has {row['n']} open leases"
     sql = "SELECT lease_id, floor_step, granted_step FROM leases WHERE granted_step < floor_step"
     for row in database.all(sql):
-        yield f"lease {row['lease_id']} needs step {row['floor_step']}, its worker served {row['granted_step']}"
+        yield f"lease {row['lease_id']} needs step {row['floor_step']}, its worker begins with {row['granted_step']}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -22,11 +22,19 @@ class Lease:
     ref: prompts.PromptRef
     group_size: int
     floor_step: int
+    from_version: int
     pinned_version: int | None
+    lease_order: int
+
+
+# Reasons of a release, by how they begin, that say nothing about the prompt.
+_FREE_REASONS = ("drain", "weights")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Grant:
+    """Who is granted leases, for which version of which step."""
+
     token: str
     version: int
     step: int
@@ -34,29 +42,50 @@ class _Grant:
 
 
 def lease(
-    ledger: Ledger, *, token: str, capacity: int, serving_version: int, take: Take, now: float, evaluates: bool = True
+    ledger: Ledger,
+    *,
+    token: str,
+    capacity: int,
+    serving_version: int,
+    take: Take,
+    now: float,
+    evaluates: bool = True,
+    coming_version: int | None = None,
 ) -> tuple[list[Lease], enums.WaitReason | None]:
     """Grant up to `capacity` leases: evaluation first, where the rollout `evaluates`, then training. The reason
     says what is missing for more.
+
+    coming_version: what the rollout is told to load. A group that the served version is too old for is leased for that
+    one, and begins once it is served; until then no token of it is sampled.
     """
     with ledger.db.transaction():
         sessions.check_session(ledger, token, enums.Role.ROLLOUT)
-        version = ledger.db.one("SELECT step FROM versions WHERE version = ?", serving_version)
-        if version is None or serving_version < ledger.config.first_version:
+        grants = []
+        for number in (serving_version, coming_version):
+            version = None if number is None else _usable(ledger, number)
+            if number is not None and version is not None:
+                grants.append(_Grant(token=token, version=number, step=version, now=now))
+        if not grants:
             return [], enums.WaitReason.WEIGHTS
-        grant = _Grant(token=token, version=serving_version, step=version["step"], now=now)
-        leases = _lease_evaluation(ledger, grant, capacity) if evaluates else []
+        leases = _lease_evaluation(ledger, grants, capacity) if evaluates else []
         reason = None
         counts = groups.counts(ledger)
         while len(leases) < capacity and reason is None:
-            granted, reason, counts = _lease_one(ledger, grant, take, counts)
+            granted, reason, counts = _lease_one(ledger, grants, take, counts)
             leases += granted
         return leases, reason
 
 
-def _lease_evaluation(ledger: Ledger, grant: "_Grant", capacity: int) -> list[Lease]:
+def _usable(ledger: Ledger, version: int) -> int | None:
+    """Return the step of a version that may be sampled from, None if it is not registered or is not to be used."""
+    row = ledger.db.one("SELECT step FROM versions WHERE version = ?", version)
+    return None if row is None or version < ledger.config.first_version else int(row["step"])
+
+
+def _lease_evaluation(ledger: Ledger, grants: Sequence[_Grant], capacity: int) -> list[Lease]:
     current = ledger.db.one("SELECT step, version FROM evaluations WHERE state = 'running' ORDER BY step LIMIT 1")
-    if current is None or current["version"] != grant.version:
+    grant = next((grant for grant in grants if current is not None and grant.version == current["version"]), None)
+    if current is None or grant is None:
         return []
     rows = ledger.db.all(
         "SELECT * FROM groups WHERE kind = 'evaluation' AND state = 'queued' AND eval_step = ?"
@@ -73,14 +102,15 @@ def _lease_evaluation(ledger: Ledger, grant: "_Grant", capacity: int) -> list[Le
 
 
 def _lease_one(
-    ledger: Ledger, grant: "_Grant", take: Take, counts: groups.Counts
+    ledger: Ledger, grants: Sequence[_Grant], take: Take, counts: groups.Counts
 ) -> tuple[list[Lease], enums.WaitReason | None, groups.Counts]:
     """Return the lease, or what is missing for it, and the counts behind it."""
     if groups.capacity(ledger, counts) <= 0:
         return [], enums.WaitReason.STALENESS, counts
     floor = staleness.version_floor(ledger.spec, accepted=counts.accepted, running=counts.running)
     # Above `recorded`: weights of steps that were undone for good; no batch may take their tokens.
-    if not floor <= grant.step <= counts.recorded:
+    grant = next((grant for grant in grants if floor <= grant.step <= counts.recorded), None)
+    if grant is None:
         return [], enums.WaitReason.WEIGHTS, counts
     if counts.queued == 0:
         filled = groups.fill(ledger, take, now=grant.now)
@@ -96,7 +126,7 @@ def _lease_one(
     return [lease], None, dataclasses.replace(counts, queued=counts.queued - 1, running=counts.running + 1)
 
 
-def _grant(ledger: Ledger, grant: "_Grant", row: Row, *, floor: int, target: int, pinned: int | None) -> Lease:
+def _grant(ledger: Ledger, grant: _Grant, row: Row, *, floor: int, target: int, pinned: int | None) -> Lease:
     order = ledger.number("SELECT value AS n FROM counters WHERE name = 'leases_granted'") + 1
     ledger.count("leases_granted")
     lease_id = types.LeaseId(f"{order:08d}-{secrets.token_hex(4)}")
@@ -121,7 +151,9 @@ def _grant(ledger: Ledger, grant: "_Grant", row: Row, *, floor: int, target: int
         ref=groups.ref_of(row),
         group_size=row["group_size"],
         floor_step=floor,
+        from_version=grant.version,
         pinned_version=pinned,
+        lease_order=order if row["lease_order"] is None else row["lease_order"],
     )
 
 
@@ -146,6 +178,13 @@ def renew(ledger: Ledger, *, token: str, lease_ids: Sequence[str], now: float) -
         return [types.LeaseId(lease_id) for lease_id in lease_ids if lease_id not in deadlines]
 
 
+def withdrawn(ledger: Ledger, *, token: str, lease_ids: Sequence[str]) -> list[types.LeaseId]:
+    """Return those of a session's leases that are neither open nor submitted."""
+    sessions.check_session(ledger, token, enums.Role.ROLLOUT)
+    query = "SELECT 1 FROM leases WHERE lease_id = ? AND session = ? AND state IN ('open', 'done')"
+    return [types.LeaseId(lease_id) for lease_id in lease_ids if ledger.db.one(query, lease_id, token) is None]
+
+
 def expire(ledger: Ledger, *, now: float) -> int:
     """Offer the groups of leases past their deadline again, oldest first. Returns how many leases were lost."""
     with ledger.db.transaction():
@@ -159,13 +198,16 @@ def expire(ledger: Ledger, *, now: float) -> int:
 
 
 def release(ledger: Ledger, *, token: str, lease_id: str, reason: str, now: float) -> bool:
-    """Take a lease back from its worker; False if it was not open. A drain costs the prompt no attempt."""
+    """Take a lease back from its worker; False if it was not open. A drain, or a version that its worker could not
+    take, costs the prompt no attempt.
+    """
     with ledger.db.transaction():
         sessions.check_session(ledger, token, enums.Role.ROLLOUT)
         lease = ledger.db.one("SELECT session FROM leases WHERE lease_id = ? AND state = 'open'", lease_id)
         if lease is None or lease["session"] != token:
             return False
-        lose(ledger, lease_id, detail=f"released: {reason}", state="released", now=now, charge="drain" not in reason)
+        charge = not reason.startswith(_FREE_REASONS)
+        lose(ledger, lease_id, detail=f"released: {reason}", state="released", now=now, charge=charge)
         return True
 
 

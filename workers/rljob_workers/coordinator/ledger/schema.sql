@@ -19,7 +19,7 @@ CREATE TABLE groups (
   group_size INTEGER NOT NULL, attempt INTEGER NOT NULL,
   infra_attempts INTEGER NOT NULL DEFAULT 0, data_attempts INTEGER NOT NULL DEFAULT 0,
   lease_order INTEGER,             -- order of the first lease
-  granted_step INTEGER,            -- step of the version that the current lease's worker served
+  granted_step INTEGER,            -- step of the version that the current lease's worker begins with
   min_step INTEGER,                -- smallest step of a sampled token's version; set at SUBMITTED
   max_step INTEGER,                -- largest one
   finished_step INTEGER,           -- P at submission

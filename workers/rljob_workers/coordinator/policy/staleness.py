@@ -31,8 +31,8 @@ def version_floor(spec: JobSpec, *, accepted: int, running: int) -> int:
     """Return the smallest step that a worker's version may have to take the next group: floor(N / B) - eta, not
     negative.
 
-    A slot whose weights are published but not yet served by anyone is thereby not usable: it is released when they are
-    LIVE.
+    A slot whose weights are published but not yet served by anyone thereby goes to a worker that is to load them, which
+    begins with it when they are served.
     """
     return max(0, (accepted + running) // spec.algorithm.prompts_per_step - spec.async_.max_off_policy_steps)
 

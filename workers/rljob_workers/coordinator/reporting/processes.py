@@ -4,7 +4,7 @@ again.
 
 import collections
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rljob_api import enums, types
 
@@ -22,7 +22,9 @@ class Sample:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Pod:
-    """One session's process. `waiting_since` 0 means that it does not wait."""
+    """One session's process. `waiting_since` 0 means that it does not wait; `lease_ids`: what it held when it reported
+    last, and what it was granted since.
+    """
 
     token: str
     role: enums.Role
@@ -33,6 +35,7 @@ class Pod:
     serving_version: int = types.NO_VERSION
     receiver_state: str = ""
     draining: bool = False
+    lease_ids: Sequence[str] = ()
     load: types.RolloutLoad = dataclasses.field(default_factory=types.RolloutLoad)
     waiting_for: str = ""
     waiting_on: str = ""
@@ -82,6 +85,17 @@ class Pods:
         pod = self._pods.get(token)
         return types.NO_VERSION if pod is None else pod.serving_version
 
+    def leases_of(self, token: str) -> Sequence[str]:
+        """Return the leases that a rollout named in its last heartbeat or was granted since."""
+        pod = self._pods.get(token)
+        return () if pod is None else pod.lease_ids
+
+    def granted(self, token: str, lease_ids: Sequence[str]) -> None:
+        """Note what a rollout holds besides what it reported."""
+        pod = self._pods.get(token)
+        if pod is not None:
+            pod.lease_ids = (*pod.lease_ids, *lease_ids)
+
     def waits(self, token: str, *, what: str, on: str, since: float) -> None:
         """Note what a process waits for; `what` empty: it no longer waits."""
         pod = self._pods.get(token)
@@ -102,12 +116,13 @@ class Pods:
         load: types.RolloutLoad,
         draining: bool,
         now: float,
+        lease_ids: Sequence[str] = (),
     ) -> Pod | None:
         pod = self.record_contact(token, now=now)
         if pod is None:
             return None
         pod.serving_version, pod.receiver_state, pod.draining = serving_version, receiver_state, draining
-        pod.load = load
+        pod.load, pod.lease_ids = load, lease_ids
         pod.waiting_for, pod.waiting_since = load.waiting_for, load.waiting_since if load.waiting_for else 0.0
         pod.waiting_on = _WAITS_ON.get(load.waiting_for, "")
         pod.samples.append(Sample(now, sum(load.wait_s.values()), load.generated_tokens))

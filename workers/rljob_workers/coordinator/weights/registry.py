@@ -1,9 +1,9 @@
-"""The weights' conversation: publish, manifest, watch, and pruning what no one needs any more."""
+"""The weights' conversation: publish, manifest, and pruning what no one needs any more."""
 
 import asyncio
 import dataclasses
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from rljob_api import enums, errors, types
 from rljob_workers.coordinator import context
@@ -12,7 +12,6 @@ from rljob_workers.coordinator.policy import version_plan, version_rules
 from rljob_workers.coordinator.reporting import evaluation, status
 
 logger = logging.getLogger(__name__)
-_WATCH_S = 10.0
 
 
 class Publishing:
@@ -97,17 +96,6 @@ class Publishing:
             there = self._context.artifacts.num_bytes(artifact_id) is not None
             if there and not await asyncio.to_thread(self._context.artifacts.matches, artifact_id):
                 logger.error("artifact %s is damaged and was removed", artifact_id)
-
-    async def watch(self) -> AsyncIterator[version_rules.Registered]:
-        """Yield the head now and on every change."""
-        last_seen: version_rules.Registered | None = None
-        while True:
-            mark = self._context.changes.heads.mark
-            head = await self._context.ledger.run(versions.head)
-            if last_seen is None or head.version != last_seen.version:
-                last_seen = head
-                yield head
-            await self._context.changes.heads.wait(mark, _WATCH_S)
 
     async def prune(self) -> None:
         """Remove artifacts that no one needs: mark RETIRED first, so that no plan names what is about to go."""

@@ -47,7 +47,9 @@ class Engine(Protocol):
     async def generate(
         self, request: generation.GenerationRequest, *, version: types.VersionId
     ) -> generation.GenerationResult:
-        """Generate; `version` salts the prefix cache so that no request reuses blocks of other weights."""
+        """Generate; `version` salts the prefix cache so that no request reuses blocks of other weights. Where not all
+        requests are decoded at once, those of a lower `priority` come first.
+        """
 
     def alive(self) -> bool:
         """Return False once the engine process has died."""

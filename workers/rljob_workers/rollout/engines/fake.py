@@ -6,6 +6,8 @@ the label that was committed when it was sampled, pausing freezes requests, a lo
 
 import asyncio
 import dataclasses
+import heapq
+import itertools
 from collections.abc import Mapping, Sequence
 
 from rljob_api import errors, types
@@ -21,7 +23,8 @@ class Behavior:
     """token_s: seconds per token. latency_s: seconds per engine call by name. faults: what call n of a name raises.
 
     A fault of None is a call that succeeds; calls beyond the list succeed. "hang" never returns. A load has load_parts
-    parts of load_part_s each, which are seen as progress.
+    parts of load_part_s each, which are seen as progress. slots: requests that decode at once, 0 for any number; of
+    those that wait, the one of the lowest `priority` is next.
     """
 
     token_s: float = 0.0
@@ -29,6 +32,7 @@ class Behavior:
     faults: Mapping[str, Sequence[str | None]] = dataclasses.field(default_factory=dict)
     load_parts: int = 0
     load_part_s: float = 0.0
+    slots: int = 0
 
 
 class FakeEngine:
@@ -46,6 +50,10 @@ class FakeEngine:
         self._going = asyncio.Event()
         self._going.set()
         self._running: dict[str, asyncio.Event] = {}
+        self._num_decoding = 0
+        # Those that wait for a slot: priority, order of arrival, and what is set once it is theirs.
+        self._queue: list[tuple[int, int, asyncio.Event]] = []
+        self._arrivals = itertools.count()
         self._interrupted: set[str] = set()
         self._generated = self._prompted = self._loaded = 0
 
@@ -65,7 +73,9 @@ class FakeEngine:
         ids: list[int] = []
         versions: list[int] = []
         at_s = [self._clock.monotonic()]
+        slot = asyncio.Event()
         try:
+            await self._turn(request.priority, slot, aborted)
             while len(ids) < request.sampling.max_tokens and (not ids or ids[-1] != EOS):
                 await self._step(aborted)
                 if request.rid in self._interrupted:
@@ -76,6 +86,7 @@ class FakeEngine:
                 versions.append(self._asserted())
                 at_s.append(self._clock.monotonic())
         finally:
+            self._give_back(slot)
             del self._running[request.rid]
             interrupted = request.rid in self._interrupted
             self._interrupted.discard(request.rid)
@@ -170,13 +181,30 @@ class FakeEngine:
         if fault is not None:
             raise errors.EngineError(fault)
 
+    async def _turn(self, priority: int, slot: asyncio.Event, aborted: asyncio.Event) -> None:
+        """Return once a slot is this request's, or it is aborted."""
+        heapq.heappush(self._queue, (priority, next(self._arrivals), slot))
+        self._hand_out()
+        while not slot.is_set() and not aborted.is_set():
+            await _either(slot, aborted)
+
+    def _hand_out(self) -> None:
+        while self._queue and (not self._behavior.slots or self._num_decoding < self._behavior.slots):
+            self._num_decoding += 1
+            heapq.heappop(self._queue)[2].set()
+
+    def _give_back(self, slot: asyncio.Event) -> None:
+        if slot.is_set():
+            self._num_decoding -= 1
+        else:
+            self._queue = [waiting for waiting in self._queue if waiting[2] is not slot]
+            heapq.heapify(self._queue)
+        self._hand_out()
+
     async def _step(self, aborted: asyncio.Event) -> None:
         await self._clock.sleep(self._behavior.token_s)
         while not self._going.is_set() and not aborted.is_set():
-            waiters = [asyncio.ensure_future(event.wait()) for event in (self._going, aborted)]
-            _, pending = await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
-            for waiter in pending:
-                waiter.cancel()
+            await _either(self._going, aborted)
 
     def _abort(self) -> None:
         for aborted in self._running.values():
@@ -185,9 +213,20 @@ class FakeEngine:
     def _token(self, request: generation.GenerationRequest, index: int) -> int:
         self._generated += 1
         drawn = generation.derived_seed(request.seed, index) % (_NUM_TOKENS + 1)
-        return EOS if drawn == 0 and not request.sampling.ignore_eos else _FIRST_TOKEN + drawn % _NUM_TOKENS
+        may_end = index >= request.sampling.min_tokens and not request.sampling.ignore_eos
+        return EOS if drawn == 0 and may_end else _FIRST_TOKEN + drawn % _NUM_TOKENS
 
     def _asserted(self) -> int:
         if self._label is None:
             raise errors.EngineError("no version label is set")
         return self._label
+
+
+async def _either(*events: asyncio.Event) -> None:
+    """Return once one of the events is set."""
+    waiters = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for waiter in waiters:
+            waiter.cancel()

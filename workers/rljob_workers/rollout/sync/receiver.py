@@ -1,8 +1,8 @@
 """Brings the engine from one version to the next without ever serving a mixture, and without ever staying paused.
 
-    heartbeat says v -> want(v) -> run():  stage (thread, engine generates)  -> close the gate
-                                           pause -> load -> verify -> commit -> resume     <- watchdog, outside
-                                           open the gate, report
+    announced or answered: v -> want(v) -> run():  stage (thread, engine generates)  -> close the gate
+                                                   pause -> load -> verify -> commit -> resume   <- watchdog, outside
+                                                   open the gate, report
     broken before load:  one resume, old version continues; else restart
     broken from load on: REFUSING: fail held requests, repair and load the staged image again; else restart
 
@@ -93,6 +93,9 @@ class WeightReceiver:
         self._state = enums.ReceiverState.STARTING
         self._served = Served(version=stager.initial.version, step=0)
         self._target = self._served.version
+        # How often a version was asked for, and how many attempts at one have failed.
+        self._num_wants = self._num_failures = 0
+        self._keeps_up = True
         self._newest_step, self._started = 0, False
         self._changed_ratio: float | None = None
         self._wake, self._changed, self._news = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -112,6 +115,11 @@ class WeightReceiver:
     def target(self) -> types.VersionId:
         """Return the version that was asked for last."""
         return self._target
+
+    @property
+    def keeps_up(self) -> bool:
+        """Return whether the last attempt at a version succeeded: groups may be leased for the one that comes next."""
+        return self._keeps_up
 
     @property
     def started(self) -> bool:
@@ -154,6 +162,8 @@ class WeightReceiver:
     def want(self, version: types.VersionId) -> None:
         """Ask for `version`; returns at once. Also looks whether the engine lives."""
         self._target = version
+        self._num_wants += 1
+        self._notify()
         if version != self._served.version or not self._engine.alive():
             self._wake.set()
 
@@ -183,25 +193,48 @@ class WeightReceiver:
                 else:
                     await self._clock.sleep(backoff.next_delay_s())
 
-    async def serves(self, *, floor_step: int, pinned: types.VersionId | None) -> None:
-        """Return when the engine serves `pinned`, or without a pin a version of at least `floor_step`."""
-        while not self._fits(floor_step, pinned):
-            await self._changed.wait()
+    async def serves(self, lease: types.GroupLease) -> None:
+        """Return when the engine serves a version that the group of `lease` may begin with.
 
-    def _fits(self, floor_step: int, pinned: types.VersionId | None) -> bool:
+        Raises WeightsError once that version is not to be had soon: an attempt at one failed, or the coordinator wants
+        an older one served. The group is better off elsewhere.
+        """
+        failures, wants = self._num_failures, self._num_wants
+        while not self._fits(lease):
+            await self._changed.wait()
+            if lease.pinned_version is not None and self._served.version > lease.pinned_version:
+                raise errors.WeightsError(f"version {self._served.version} is served, not {lease.pinned_version}")
+            if self._served.version >= lease.from_version:
+                continue
+            if self._num_failures != failures:
+                raise errors.WeightsError(f"version {lease.from_version} is not to be had for now: an update failed")
+            if self._num_wants != wants and self._target < lease.from_version:
+                raise errors.WeightsError(f"version {self._target} is to be served, not {lease.from_version}")
+
+    def _fits(self, lease: types.GroupLease) -> bool:
         if not states.may_generate(self._state) or not self._gate.is_open:
             return False
-        return self._served.version == pinned if pinned is not None else self._served.step >= floor_step
+        if lease.pinned_version is not None:
+            return self._served.version == lease.pinned_version
+        return self._served.version >= lease.from_version and self._served.step >= lease.version_floor_step
 
     async def _attempt(self, version: types.VersionId) -> bool:
         began = self._clock.monotonic()
         try:
             staged = await self._stage(version)
+            if self._target < version:
+                # An evaluation of an older one began meanwhile: sequences must not meet a newer version and then it.
+                self._move(Event.LET_GO)
+                return True
             await self._swap(staged, began)
         except (errors.WeightsError, errors.WireError) as error:
             logger.warning("version %d was not taken: %s", version, error, extra={"version": version})
             self._report_failure(version, error, began)
+            self._keeps_up = False
+            self._num_failures += 1
+            self._notify()
             return False
+        self._keeps_up = True
         return True
 
     def _report_failure(self, version: types.VersionId, error: errors.RLJobError, began: float) -> None:

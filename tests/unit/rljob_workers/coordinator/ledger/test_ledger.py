@@ -330,15 +330,59 @@ def test_a_filtered_group_frees_its_slot_for_another_prompt(make_bench: Make) ->
     assert other.ref.position == lease.ref.position + 1
 
 
-def test_a_drain_costs_the_prompt_no_attempt_of_its_budget(make_bench: Make) -> None:
+@pytest.mark.parametrize("reason", ["drained", "weights: version 3 is not to be had for now"])
+def test_a_drain_or_a_version_that_is_not_to_be_had_costs_the_prompt_no_attempt(make_bench: Make, reason: str) -> None:
     bench = make_bench(max_infra_attempts_per_prompt=2)
     rollout = bench.rollout()
     (lease,) = bench.lease(rollout)
     for _ in range(3):
-        assert leases.release(bench.ledger, token=rollout, lease_id=lease.lease_id, reason="drain", now=bench.now)
+        assert leases.release(bench.ledger, token=rollout, lease_id=lease.lease_id, reason=reason, now=bench.now)
         (lease,) = bench.lease(rollout)
     assert lease.attempt == 3
-    assert not leases.release(bench.ledger, token=rollout, lease_id="unheard of", reason="drain", now=bench.now)
+    assert not leases.release(bench.ledger, token=rollout, lease_id="unheard of", reason=reason, now=bench.now)
+
+
+def test_a_group_may_be_leased_for_the_version_that_its_rollout_loads(make_bench: Make) -> None:
+    """eta 1, B 2: of the six groups that step 1 admits, four are of the steps that version 0 is young enough for."""
+    bench = make_bench()
+    rollout, trainer = bench.rollout(), bench.trainer()
+    held = bench.lease(rollout, capacity=4)
+    for lease in held[:2]:
+        bench.submit(rollout, lease)
+    bench.commit(trainer, bench.pack())
+    version = bench.publish(trainer, 1)
+    assert bench.lease(rollout, capacity=9) == []
+    ahead = bench.lease(rollout, capacity=9, coming=version)
+    assert [(lease.floor_step, lease.from_version) for lease in ahead] == [(1, version)] * 2
+    assert [lease.lease_order for lease in (*held, *ahead)] == [1, 2, 3, 4, 5, 6]
+    rows = bench.ledger.db.all("SELECT granted_step, granted_version FROM leases ORDER BY lease_id DESC LIMIT 2")
+    assert [(row["granted_step"], row["granted_version"]) for row in rows] == [(1, version)] * 2
+
+
+def test_groups_that_were_leased_ahead_are_withdrawn_when_their_step_is_undone_for_good(make_bench: Make) -> None:
+    """The trainer comes back from before a checkpoint that let step 1 go: version 1 is no longer of any batch."""
+    bench = make_bench()
+    rollout, trainer = bench.rollout(), bench.trainer()
+    for lease in bench.lease(rollout, capacity=2):
+        bench.submit(rollout, lease)
+    bench.commit(trainer, bench.pack())
+    version = bench.publish(trainer, 1)
+    held = bench.lease(rollout, capacity=9, coming=version)
+    ahead = [lease.lease_id for lease in held if lease.from_version == version]
+    checkpoints.commit_checkpoint(bench.ledger, token=trainer, step=1, uri="u", seconds=1.0, final=False, now=bench.now)
+    again = bench.trainer(attempt=2, resume_step=0)
+    names = [lease.lease_id for lease in held]
+    assert len(ahead) == 2
+    assert leases.withdrawn(bench.ledger, token=rollout, lease_ids=names) == ahead
+    assert bench.lease(rollout, capacity=9, serving=version) == []
+    # Its own first step supersedes it.
+    for lease in bench.lease(rollout, capacity=9):
+        bench.submit(rollout, lease)
+    for lease in held[:2]:
+        bench.submit(rollout, lease)
+    bench.commit(again, bench.pack())
+    version = bench.publish(again, 1, attempt=2)
+    assert {lease.from_version for lease in bench.lease(rollout, capacity=9, coming=version)} == {version}
 
 
 def test_the_same_bytes_are_served_until_a_checkpoint_covers_the_step(make_bench: Make) -> None:

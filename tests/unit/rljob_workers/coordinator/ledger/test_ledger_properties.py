@@ -68,18 +68,20 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
         def serving(self, behind: int) -> int:
             return max(0, int(versions.head(self.bench.ledger).version) - behind)
 
-        @rule(pod=st.sampled_from(PODS), capacity=st.integers(1, 4), behind=st.integers(0, 2))
-        def lease(self, pod: str, capacity: int, behind: int) -> None:
+        @rule(pod=st.sampled_from(PODS), capacity=st.integers(1, 4), behind=st.integers(0, 2), ahead=st.booleans())
+        def lease(self, pod: str, capacity: int, behind: int, ahead: bool = False) -> None:
             serving = self.serving(behind)
+            coming = self.serving(0) if ahead and behind else None
             spec, published = self.bench.spec, groups.published_step(self.bench.ledger)
             open_groups = self.bench.ledger.number(
                 "SELECT COUNT(*) AS n FROM groups WHERE state IN ('leased', 'submitted')"
             )
             before = groups.recorded(self.bench.ledger) * spec.algorithm.prompts_per_step + open_groups
-            for number, lease in enumerate(self.bench.lease(self.tokens[pod], capacity, serving)):
+            for number, lease in enumerate(self.bench.lease(self.tokens[pod], capacity, serving, coming)):
                 held = before + number
                 assert held < (spec.async_.max_off_policy_steps + published + 1) * spec.algorithm.prompts_per_step
                 assert lease.floor_step == staleness.version_floor(spec, accepted=held, running=0)
+                assert lease.from_version in (serving, coming)
                 self.leases.append((pod, lease))
 
         @rule(pod=st.sampled_from(PODS), count=st.integers(1, 6), train=st.booleans(), publish=st.booleans())
@@ -140,7 +142,7 @@ def machine(make: Callable[..., Any]) -> type[RuleBasedStateMachine]:
             return retention.find(self.bench.ledger.db, group_id) is not None
 
         @precondition(lambda self: self.leases)
-        @rule(data=st.data(), reason=st.sampled_from(["drain", "engine"]))
+        @rule(data=st.data(), reason=st.sampled_from(["drain", "weights", "engine"]))
         def release(self, data: st.DataObject, reason: str) -> None:
             pod, lease = self.leases[data.draw(st.integers(0, len(self.leases) - 1))]
             leases.release(

@@ -318,6 +318,147 @@ async def test_a_lease_that_waits_is_answered_when_its_rollout_serves_another_ve
     assert len(grant.leases) == 1
 
 
+async def waiting_for_a_lease(run: Coordinator, token: str, **call: Any) -> "asyncio.Future[types.LeaseGrant]":
+    """Begin a long poll and return once it waits."""
+    before = run.core.changes.num_waiting_for_a_lease
+    waiting = asyncio.ensure_future(run.work.lease(token=token, wait_s=30, **call))
+    while run.core.changes.num_waiting_for_a_lease == before:
+        await asyncio.to_thread(lambda: None)
+        assert not waiting.done()
+    return waiting
+
+
+async def test_groups_of_a_version_are_leased_the_moment_that_it_is_published(start: Start) -> None:
+    run = start()
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
+    later = await run.register(enums.Role.ROLLOUT, number=1)
+    await run.generate(rollout, serving=0)
+    await run.fetch(trainer, 1)
+    await run.commit(trainer, 1)
+    poll: dict[str, Any] = {"capacity": 2, "serving_version": 0}
+    ahead = await waiting_for_a_lease(run, rollout, **poll, ahead=True)
+    behind = await waiting_for_a_lease(run, later, **poll, ahead=False)
+    version = await run.publish(trainer, 1)
+    grant = await asyncio.wait_for(ahead, 60)
+    assert [(lease.from_version, lease.version_floor_step) for lease in grant.leases] == [(version, 1)] * 2
+    assert not behind.done(), "it cannot take that version for now, and said so"
+    behind.cancel()
+    # It dies before it serves that version: nothing is lost.
+    again = await run.register(enums.Role.ROLLOUT, boot_id="another")
+    leases = (await run.work.lease(token=again, capacity=9, serving_version=version, wait_s=0)).leases
+    assert {lease.group_id for lease in leases} == {lease.group_id for lease in grant.leases}
+    assert audit.audit(run.state.ledger.db, max_off_policy_steps=1) == []
+
+
+async def test_a_rollout_is_told_what_to_cancel_and_to_load_the_moment_that_a_version_is_published(
+    start: Start,
+) -> None:
+    """eta 1, B 2, four groups of version 0: one is left over when step 2 is packed, and too old for step 3."""
+    run = start(on_stale="Drop")
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
+    await run.beat(rollout, 0)
+    announcements = run.work.watch(rollout)
+    told = asyncio.ensure_future(anext(announcements))
+    # It is not in any heartbeat: what was leased since counts as held, too.
+    (late,) = (await run.work.lease(token=rollout, capacity=1, serving_version=0, wait_s=0)).leases
+    await run.generate(rollout, serving=0)
+    await run.fetch(trainer, 1)
+    await run.commit(trainer, 1)
+    assert not told.done()
+    version = await run.publish(trainer, 1)
+    assert await asyncio.wait_for(told, 60) == types.Announcement(cancel=[], load_version=types.VersionId(version))
+    await run.generate(rollout, serving=version)
+    await run.fetch(trainer, 2)
+    told = asyncio.ensure_future(anext(announcements))
+    await run.commit(trainer, 2)
+    version = await run.publish(trainer, 2)
+    assert await asyncio.wait_for(told, 60) == types.Announcement(
+        cancel=[late.lease_id], load_version=types.VersionId(version)
+    )
+
+
+async def test_nothing_is_announced_to_a_rollout_that_has_not_said_what_it_holds_and_serves(start: Start) -> None:
+    run = start()
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
+    await run.generate(rollout, serving=0)
+    await run.beat(rollout, 0)
+    run = start()
+    told = asyncio.ensure_future(anext(run.work.watch(rollout)))
+    await run.fetch(trainer, 1)
+    await run.commit(trainer, 1)
+    await run.publish(trainer, 1)
+    assert not told.done()
+    assert (await run.beat(rollout, 0)).load_version == 1
+    await run.generate(rollout, serving=1)
+    await run.fetch(trainer, 2)
+    await run.commit(trainer, 2)
+    await run.publish(trainer, 2)
+    assert (await asyncio.wait_for(told, 60)).load_version > 0
+
+
+async def test_announcements_to_a_session_that_was_replaced_end(start: Start) -> None:
+    run = start()
+    old = await run.register(enums.Role.ROLLOUT)
+    told = asyncio.ensure_future(anext(run.work.watch(old)))
+    await run.beat(old, 0)
+    await run.register(enums.Role.ROLLOUT, boot_id="another")
+    with pytest.raises(errors.FencedError):
+        await asyncio.wait_for(told, 60)
+
+
+async def test_a_rollout_that_evaluates_hears_of_the_head_once_the_evaluation_is_done(start: Start) -> None:
+    run = start(suites=True)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
+    await run.housekeeper.tick()
+    await run.beat(rollout, 0)
+    told = asyncio.ensure_future(anext(run.work.watch(rollout)))
+    leases = (await run.work.lease(token=rollout, capacity=3, serving_version=0, wait_s=0, ahead=True)).leases
+    await run.generate(rollout, serving=0)
+    await run.fetch(trainer, 1)
+    await run.commit(trainer, 1)
+    version = await run.publish(trainer, 1)
+    # Nothing but groups of the evaluation's version for a rollout that stays with it.
+    grant = await run.work.lease(token=rollout, capacity=9, serving_version=0, wait_s=0, ahead=True)
+    assert (grant.leases, grant.wait_reason) == ([], "weights")
+    assert not told.done()
+    for lease in leases:
+        await run.work.submit(
+            rollout, makers.make_group(lease_id=lease.lease_id, group_id=lease.group_id, attempt=0, rewards=(1.0,))
+        )
+    await run.housekeeper.tick()
+    assert (await asyncio.wait_for(told, 60)).load_version == version
+
+
+async def test_a_rollout_that_is_to_go_back_hears_so_from_its_heartbeat_alone(start: Start) -> None:
+    """It holds nothing and serves version 1 already, when the evaluation of version 0 needs it."""
+    run = start(suites=True)
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
+    await run.generate(rollout, serving=0)
+    await run.fetch(trainer, 1)
+    await run.commit(trainer, 1)
+    version = await run.publish(trainer, 1)
+    await run.housekeeper.tick()
+    assert (await run.beat(rollout, version, ("held",))).load_version == version
+    told = asyncio.ensure_future(anext(run.work.watch(rollout)))
+    assert (await run.beat(rollout, version)).load_version == 0
+    await run.generate(rollout, serving=version)
+    assert not told.done()
+    told.cancel()
+
+
+async def test_groups_of_an_evaluation_are_leased_with_the_version_that_it_is_of(start: Start) -> None:
+    run = start(suites=True, resume_from={"job": "old"})
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
+    await run.housekeeper.tick()
+    await run.beat(rollout, 0)
+    assert await run.publish(trainer, 0) == 1
+    await run.housekeeper.tick()
+    leases = (await run.work.lease(token=rollout, capacity=3, serving_version=0, wait_s=0, ahead=True)).leases
+    assert [(lease.kind, lease.from_version, lease.pinned_version) for lease in leases] == [
+        (enums.GroupKind.EVALUATION, 1, 1)
+    ] * 3
+
+
 async def test_a_fetch_that_waited_in_vain_is_told_what_is_missing(start: Start) -> None:
     run = start()
     trainer = await run.register(enums.Role.TRAINER, attempt=1)

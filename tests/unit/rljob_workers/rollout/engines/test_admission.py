@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -75,3 +76,20 @@ async def test_an_answer_tells_its_latency_its_first_tokens_and_the_time_between
     await clock.advance(8.0)
     result = await running
     assert (result.latency_s, result.ttft_s, result.itl_s) == (8.0, 2.0, (2.0, 2.0, 2.0))
+
+
+async def test_where_not_all_requests_decode_at_once_those_of_earlier_groups_come_first() -> None:
+    clock, events = FakeClock(), list[str]()
+    gate = request_gate.RequestGate(fake.FakeEngine(clock=clock, behavior=fake.Behavior(token_s=1.0, slots=1)))
+    gate.open(types.VersionId(0))
+
+    async def ask(rid: str, priority: int) -> None:
+        await gate.generate(dataclasses.replace(fakes.make_request(rid, max_tokens=2), priority=priority))
+        events.append(rid)
+
+    await gate._engine.commit(types.VersionId(0))
+    tasks = [asyncio.ensure_future(ask(rid, priority)) for rid, priority in [("a", 3), ("b", 5), ("c", 4), ("d", 4)]]
+    await clock.advance(2.5)
+    tasks[3].cancel()
+    await clock.advance(10.0)
+    assert events == ["a", "c", "b"]

@@ -44,7 +44,11 @@ def test_an_extra_argument_is_set() -> None:
 
 @pytest.mark.parametrize(
     ("key", "message"),
-    [("sede", "vLLM has no such engine argument"), ("logprobs_mode", "it is set from other fields")],
+    [
+        ("sede", "vLLM has no such engine argument"),
+        ("logprobs_mode", "it is set from other fields"),
+        ("scheduling_policy", "it is set from other fields"),
+    ],
 )
 def test_extra_arguments_that_are_unknown_or_ours_are_refused(key: str, message: str) -> None:
     with pytest.raises(errors.ManifestError, match=f"spec.rollout.engine.extraArgs.{key} is 1, but {message}"):

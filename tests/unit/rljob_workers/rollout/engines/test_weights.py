@@ -11,7 +11,7 @@ from rljob_testing import rollout as fakes
 from rljob_testing.clock import FakeClock
 from rljob_workers.rollout import request_gate
 from rljob_workers.rollout.engines import fake
-from rljob_workers.rollout.sync import receiver
+from rljob_workers.rollout.sync import receiver, staging
 
 OPTIONS = receiver.UpdateOptions(in_flight=True, recompute=False, pause_deadline_s=10.0, restart_deadline_s=600.0)
 GOOD = ["pause", "load 1 tensors", "verify", "commit 1", "resume"]
@@ -297,12 +297,52 @@ async def test_a_dead_engine_process_is_replaced_and_comes_back_on_the_served_ve
 async def test_waiters_for_a_step_or_a_pinned_version_wake_when_it_is_served() -> None:
     rig = Rig()
     await rig.start()
-    floor = asyncio.ensure_future(rig.receiver.serves(floor_step=2, pinned=None))
-    pinned = asyncio.ensure_future(rig.receiver.serves(floor_step=0, pinned=types.VersionId(1)))
+    floor = asyncio.ensure_future(rig.receiver.serves(fakes.make_lease(version_floor_step=2)))
+    pinned = asyncio.ensure_future(rig.receiver.serves(fakes.make_lease(pinned_version=types.VersionId(1))))
     await rig.take(1)
     assert (floor.done(), pinned.done()) == (False, True)
     await rig.take(2)
     assert floor.done()
+
+
+async def test_a_group_of_an_evaluation_is_given_up_once_a_later_version_is_served() -> None:
+    rig = Rig()
+    await rig.start()
+    pinned = asyncio.ensure_future(rig.receiver.serves(fakes.make_lease(pinned_version=types.VersionId(1))))
+    await rig.take(2)
+    with pytest.raises(errors.WeightsError, match="version 2 is served, not 1"):
+        await pinned
+
+
+async def test_a_group_that_was_leased_ahead_waits_past_a_version_of_a_step_that_the_trainer_went_back_to() -> None:
+    """Leased for version 1 of step 2; the trainer comes back and publishes versions 2 and 3 of steps 1 and 2."""
+    rig = Rig()
+    await rig.start()
+    lease = fakes.make_lease(from_version=types.VersionId(1), version_floor_step=2)
+    ahead = asyncio.ensure_future(rig.receiver.serves(lease))
+    rig.stager.steps = {2: 1, 3: 2}
+    await rig.take(2)
+    assert not ahead.done()
+    await rig.take(3)
+    assert ahead.done()
+    await ahead
+
+
+async def test_a_version_is_not_taken_where_an_older_one_was_asked_for_while_it_was_fetched() -> None:
+    rig = Rig()
+    await rig.start()
+    await rig.take(1)
+    stage = rig.stager.stage
+
+    def meanwhile(version: types.VersionId) -> staging.Staged:
+        rig.receiver.want(types.VersionId(1))
+        return stage(version)
+
+    rig.stager.stage = meanwhile  # type: ignore[method-assign]  # an order comes during the fetch
+    await rig.take(2, 5.0)
+    assert rig.events[-1] == "stage 2"
+    assert (rig.receiver.state, rig.receiver.served.version) == (ReceiverState.SERVING, 1)
+    assert rig.gate.is_open
 
 
 async def test_delivered_reports_are_forgotten_and_later_ones_kept() -> None:

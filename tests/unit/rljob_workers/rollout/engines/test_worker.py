@@ -150,7 +150,8 @@ async def test_the_story_of_one_weight_version() -> None:
     await rig.end()
 
 
-async def test_hopeless_groups_are_cancelled_before_the_new_version_is_taken() -> None:
+@pytest.mark.parametrize("told_by", ["heartbeat", "announcement"])
+async def test_hopeless_groups_are_cancelled_before_the_new_version_is_taken(told_by: str) -> None:
     rig = Rig(token_s=1.0)
     rig.work.queue = [fakes.make_lease("a"), fakes.make_lease("b")]
     await rig.go(0.5)
@@ -162,7 +163,10 @@ async def test_hopeless_groups_are_cancelled_before_the_new_version_is_taken() -
         await original(clear_cache=clear_cache)
 
     rig.engine.pause = pause  # type: ignore[method-assign]  # the fake is observed, nothing of ours is patched
-    rig.order(load=1, cancel=["a"])
+    if told_by == "heartbeat":
+        rig.order(load=1, cancel=["a"])
+    else:
+        rig.work.announce(1, cancel=["a"])
     await rig.go(6.0)
     assert running_when_paused == [2]
     assert [group.group_id for group in rig.work.submitted] == ["group-b"]
@@ -216,24 +220,126 @@ async def test_a_version_that_is_served_is_reported_at_once() -> None:
     await rig.end()
 
 
-async def test_a_new_head_is_asked_for_at_once() -> None:
+async def test_what_is_announced_is_loaded_without_a_heartbeat() -> None:
     rig = Rig()
     await rig.go(1.5)
     beats = len(rig.work.beats)
-    rig.work.head, rig.work.head_step = types.VersionId(1), 1
-    rig.work.head_moved.set()
+    rig.work.announce(1)
     await rig.go(0.0)
-    # One heartbeat gets the order, one reports what is served; the next by the clock is due at second 2.
-    assert [beat["version"] for beat in rig.work.beats[beats:]] == [0, 1]
+    # The heartbeat reports what is served; the next by the clock is due at second 2.
+    assert [beat["version"] for beat in rig.work.beats[beats:]] == [1]
+    await rig.end()
+
+
+async def test_an_announcement_of_an_older_version_sends_no_one_back() -> None:
+    rig = Rig()
+    await rig.go(0.5)
+    rig.work.announce(2)
+    await rig.go(0.1)
+    rig.work.announce(1)
+    rig.work.head = types.VersionId(2)
+    await rig.go(2.0)
+    assert [event for event in rig.events if event.startswith("stage")] == ["stage 2"]
+    await rig.end()
+
+
+async def test_a_group_that_is_leased_ahead_begins_with_its_version() -> None:
+    rig = Rig()
+    rig.work.faults["heartbeat"] = [errors.UnavailableError("down")] * 100
+    rig.work.queue = [fakes.make_lease("a", from_version=types.VersionId(1))]
+    await rig.go(1.5)
+    assert rig.events[-1] == "leased a"
+    rig.work.announce(1)
+    await rig.go(0.0)
+    assert rig.events[-10:] == [
+        "stage 1", "pause", "load 1 tensors", "verify", "commit 1", "resume",
+        "generate salt 1", "generate salt 1", "verify 2", "submit group-a",
+    ]  # fmt: skip
+    assert rig.work.released == []
+    await rig.end()
+
+
+async def test_a_version_that_a_lease_is_the_first_to_name_is_asked_for_at_once() -> None:
+    rig = Rig()
+    await rig.go(1.5)
+    beats = len(rig.work.beats)
+    rig.work.queue = [fakes.make_lease("a", from_version=types.VersionId(1))]
+    rig.work.head = types.VersionId(1)
+    await rig.go(1.0)
+    # The poll of second 0 ends at second 2; the heartbeat by the clock is due then, too.
+    assert [beat["version"] for beat in rig.work.beats[beats:]] in ([0, 1], [0, 0, 1])
+    assert [group.group_id for group in rig.work.submitted] == ["group-a"]
+    await rig.end()
+
+
+async def test_an_answer_from_before_an_announcement_does_not_undo_it_and_is_asked_for_again() -> None:
+    rig = Rig()
+    rig.work.faults["heartbeat"] = []
+    await rig.go(0.5)
+    answer = rig.work.heartbeat
+
+    async def late(**call: object) -> types.HeartbeatReply:
+        reply = await answer(**call)  # type: ignore[arg-type]  # passed on
+        await rig.clock.sleep(0.5)
+        return reply
+
+    rig.work.heartbeat = late  # type: ignore[method-assign,assignment]  # the fake answers late
+    await rig.go(0.75)
+    rig.work.announce(1)
+    await rig.go(0.1)
+    assert rig.receiver.served.version == 1
+    beats = len(rig.work.beats)
+    await rig.go(0.2)
+    # The answer came and said version 0; the one that asks again did not wait for the next second.
+    assert len(rig.work.beats) == beats + 1
+    await rig.go(3.0)
+    assert [event for event in rig.events if event.startswith("stage")] == ["stage 1"]
+    await rig.end()
+
+
+async def test_a_group_whose_version_was_not_taken_is_handed_back_and_none_is_leased_ahead_until_one_is() -> None:
+    rig = Rig()
+    await rig.go(0.5)
+    rig.work.queue = [fakes.make_lease("a", from_version=types.VersionId(1))]
+    rig.stager.faults = [errors.UnavailableError("store is down")] * 5
+    rig.work.announce(1)
+    # The poll that began before it was announced ends at second 2.
+    await rig.go(60.0)
+    assert "release a: weights: version 1 is not to be had for now: an update failed" in rig.events
+    assert rig.work.submitted == []
+    assert rig.receiver.served.version == 1
+    assert rig.work.aheads[:2] == [True, False]
+    assert rig.work.aheads[-1] is True
+    await rig.end()
+
+
+async def test_a_group_is_handed_back_where_the_coordinator_wants_an_older_version_served() -> None:
+    rig = Rig()
+    await rig.go(1.5)
+    rig.work.queue = [fakes.make_lease("a", from_version=types.VersionId(1))]
+    await rig.go(2.0)
+    assert "release a: weights: version 0 is to be served, not 1" in rig.events
+    await rig.end()
+
+
+async def test_a_stream_of_announcements_that_broke_is_opened_again() -> None:
+    rig = Rig()
+    rig.work.faults["watch"] = [errors.UnavailableError("the coordinator restarts")] * 3
+    # Tried again after 0.2, 0.4 and 0.8 s.
+    await rig.go(3.5)
+    beats = len(rig.work.beats)
+    rig.work.announce(1)
+    await rig.go(0.0)
+    assert rig.work.faults["watch"] == []
+    assert [beat["version"] for beat in rig.work.beats[beats:]] == [1]
     await rig.end()
 
 
 async def test_without_news_of_heads_the_heartbeat_brings_them() -> None:
     rig = Rig()
-    rig.work.faults["heads"] = [errors.UnavailableError("down")] * 100
+    rig.work.faults["watch"] = [errors.UnavailableError("down")] * 100
     await rig.go(1.5)
-    rig.work.head = types.VersionId(1)
-    rig.work.head_moved.set()
+    rig.work.announce(1)
     await rig.go(0.0)
     assert rig.receiver.served.version == 0
     await rig.go(1.0)
@@ -288,7 +394,7 @@ async def test_generation_goes_on_while_the_coordinator_cannot_be_reached() -> N
     await rig.end()
 
 
-@pytest.mark.parametrize("call", ["heartbeat", "lease", "submit"])
+@pytest.mark.parametrize("call", ["heartbeat", "lease", "submit", "watch"])
 async def test_a_fenced_call_registers_again_once_and_keeps_the_work(call: str) -> None:
     rig = Rig(token_s=0.1)
     rig.work.faults[call] = [errors.FencedError("session was replaced")]
@@ -424,7 +530,9 @@ async def test_a_drain_that_nobody_takes_groups_back_from_kills_them() -> None:
 async def test_a_lease_that_comes_during_the_drain_is_handed_back() -> None:
     rig = Rig(token_s=1.0)
 
-    async def slow_poll(*, capacity: int, serving_version: types.VersionId, wait_s: float) -> types.LeaseGrant:
+    async def slow_poll(
+        *, capacity: int, serving_version: types.VersionId, wait_s: float, ahead: bool
+    ) -> types.LeaseGrant:
         await rig.clock.sleep(wait_s)
         return types.LeaseGrant(leases=[fakes.make_lease("late")])
 

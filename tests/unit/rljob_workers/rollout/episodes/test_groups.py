@@ -41,6 +41,7 @@ class Rig:
         )
         self.grading = fakes.FakeGrading(self.events)
         self.generator: generation.Generator = self.gate
+        self.tokens = fakes.FakeTokens()
         self.slots = wait_accounting.SlotWaits(num_slots=2, clock=self.clock)
         self.max_attempts = max_attempts
         self.collector: protocols.RolloutCollector = rlvr.RlvrCollector(
@@ -63,7 +64,7 @@ class Rig:
     def runner(self) -> group.GroupRunner:
         return group.GroupRunner(
             generator=self.generator,
-            flow=group.Flow(tokens=fakes.FakeTokens(), collector=self.collector),
+            flow=group.Flow(tokens=self.tokens, collector=self.collector),
             flow_by_suite=self.flow_by_suite,
             verifiers=self.grading,
             receiver=self.receiver,
@@ -278,6 +279,39 @@ async def test_a_lease_above_the_served_step_waits_for_the_update() -> None:
     rig.receiver.want(types.VersionId(1))
     await rig.clock.advance(5.0)
     assert set((await running).group.trajectories[0].versions) == {-1, 1}
+
+
+async def test_the_prompt_of_a_group_that_waits_for_its_version_is_ready_before() -> None:
+    rendered: list[str] = []
+
+    class Tokens(fakes.FakeTokens):
+        def prompt_ids(self, record: types.PromptRecord) -> tuple[int, ...]:
+            rendered.append(record.prompt_id)
+            return super().prompt_ids(record)
+
+    rig = Rig()
+    await rig.start()
+    rig.tokens = Tokens()
+    running = rig.begin(fakes.make_lease(from_version=types.VersionId(1)))
+    await rig.clock.advance(1.0)
+    assert (rendered, rig.events) == (["p1"], [])
+    running.cancel()
+
+
+async def test_requests_have_the_place_of_their_group_in_the_order_of_batches() -> None:
+    class Noting:
+        def __init__(self, inner: generation.Generator) -> None:
+            self.inner, self.priorities = inner, list[int]()
+
+        async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
+            self.priorities.append(request.priority)
+            return await self.inner.generate(request)
+
+    rig = Rig()
+    await rig.start()
+    rig.generator = noting = Noting(rig.generator)
+    await rig.run(fakes.make_lease(lease_order=17))
+    assert noting.priorities == [17, 17]
 
 
 @pytest.mark.covers("workflows 2")

@@ -39,7 +39,7 @@ _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _OURS = (
     "model", "dtype", "max_model_len", "max_num_seqs", "enforce_eager", "tensor_parallel_size", "logprobs_mode",
     "distributed_executor_backend", "worker_extension_cls", "weight_transfer_config", "generation_config",
-    "enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank",
+    "enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank", "scheduling_policy",
 )  # fmt: skip
 
 
@@ -108,6 +108,7 @@ class VllmEngine:
                 _params(request),
                 request.rid,
                 lora_request=_lora_request(version) if self._has_adapter else None,
+                priority=request.priority,
             ):
                 final = output
         except asyncio.CancelledError:
@@ -258,6 +259,7 @@ def _engine_args(settings: base.Settings) -> "AsyncEngineArgs":
         kv_cache_dtype=config.kv_cache_dtype,
         enable_prefix_caching=True,
         logprobs_mode="processed_logprobs",
+        scheduling_policy="priority",
         worker_extension_cls=f"{extension.__module__}.{extension.__qualname__}",
         distributed_executor_backend=(worker.RolloutExecutor if single else worker.RolloutMultiprocExecutor),
         enable_log_requests=False,
