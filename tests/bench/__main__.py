@@ -20,6 +20,7 @@ ROWS = {
     "C14": "c14_addition",
     "CO": "co_coordinator",
     "KL": "kl_kills",
+    "TA": "ta_turnaround",
     "ST3": "st3_bubblewrap",
     "ST4": "st4_warm",
     "ST5": "st5_fresh",
