@@ -84,6 +84,8 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_rollout_wait_seconds_total": {"reason": tuple(map(str, enums.WaitReason))},
     "rljob_weight_sync_seconds": {"phase": _SECONDS_OF_PULL},
     "rljob_weight_sync_bytes_total": {"kind": ("full", "delta")},
+    "rljob_weight_source_bytes_total": {"source": tuple(map(str, enums.SourceKind))},
+    "rljob_weight_source_failures_total": {"reason": tuple(map(str, enums.SourceFailure))},
     "rljob_weight_sync_failures_total": {"reason": tuple(map(str, enums.SyncFailure))},
     "rljob_drain_seconds": {"result": tuple(map(str, enums.DrainResult))},
     "rljob_verify_seconds": {"reward": ANY},

@@ -143,6 +143,14 @@ class Encoding(enum.StrEnum):
     DELTA = "delta-1"
 
 
+class SourceKind(enum.StrEnum):
+    """Where bytes of a version come from: the coordinator's store, another rollout, or a shared folder."""
+
+    STORE = "store"
+    PEER = "peer"
+    FILE = "file"
+
+
 class VersionKind(enum.StrEnum):
     """Whether a version can be had by itself: an anchor has its whole image stored, a delta only its changes."""
 
@@ -180,6 +188,20 @@ class SyncFailure(enum.StrEnum):
     FETCH = "fetch"
     APPLY = "apply"
     TIMEOUT = "timeout"
+
+
+class SourceFailure(enum.StrEnum):
+    """Why a source did not give a piece (label of rljob_weight_source_failures_total).
+
+    DIGEST: other bytes. UNAVAILABLE: not reached, broken off, or too slow. BUSY: it serves as many as it may. MOVED: it
+    no longer holds it. REFUSED: it may not be asked.
+    """
+
+    DIGEST = "digest"
+    UNAVAILABLE = "unavailable"
+    BUSY = "busy"
+    MOVED = "moved"
+    REFUSED = "refused"
 
 
 class DrainResult(enum.StrEnum):
@@ -284,3 +306,6 @@ MAX_BATCH_PART_BYTES = 64 << 20
 # Of a handed-in group: id, mask, log-probability and turn of each token.
 GROUP_BYTES_PER_TOKEN = 13
 CHUNK_BYTES = 2 << 20
+# What is verified, and asked of another source, by itself: 17,500 pieces of 140 GB have 280 kB of digests.
+PIECE_BYTES = 8 << 20
+PIECE_DIGEST_BYTES = 16

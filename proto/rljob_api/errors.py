@@ -13,9 +13,11 @@
     |  |- FencedError       a session or trainer attempt that was replaced               (never)
     |  |- ForbiddenError    a call that the caller's role may not make                   (never)
     |  |- UnavailableError  the peer cannot be reached or is overloaded                  (later)
+    |  |  |- BusyError      the peer serves as many streams as it may                    (later)
     |- LedgerError          a transition that the ledger's state does not allow          (never)
     |- WeightsError         a version, artifact or image that does not match             (later)
     |  |- DigestError       bytes differ from their hash                                 (elsewhere)
+    |  |- MovedError        bytes that are no longer where they were served              (elsewhere)
     |  |- ConflictError     a version id that already names other bytes                  (never)
     |- CheckpointError      a checkpoint could not be written                            (later)
     |- StorageError         an object store that does not answer, or fails               (later)
@@ -151,6 +153,12 @@ class UnavailableError(WireError, ConnectionError):
     grpc_code = "UNAVAILABLE"
 
 
+class BusyError(UnavailableError):
+    """The peer serves as many streams as it may: worth another call in `again_s` seconds, or one to another peer."""
+
+    again_s = 0.2
+
+
 class LedgerError(RLJobError):
     """A transition that the recorded state does not allow."""
 
@@ -169,6 +177,12 @@ class DigestError(WeightsError):
 
     retry = Retry.ELSEWHERE
     grpc_code = "DATA_LOSS"
+
+
+class MovedError(WeightsError):
+    """A rollout no longer holds the bytes that were asked of it: it is about to load another version."""
+
+    retry = Retry.ELSEWHERE
 
 
 class ConflictError(WeightsError):

@@ -16,7 +16,7 @@ LOOPBACK = "127.0.0.1"
 COORDINATOR_PORTS = 3  # control, store, health
 TRAINER_PORTS = 2  # rendezvous, health
 VERIFIER_PORTS = 2  # verify, health
-ROLLOUT_PORTS = 1  # health
+ROLLOUT_PORTS = 1  # health; and one for weights where rollouts serve one another
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,7 @@ class Placement:
     size to the engine. `code_dir` is where the ConfigMap of spec.workflow.code is mounted; empty: its path is relative
     to base_dir. `runs_dir` holds the runs of other jobs by name; empty where they are not found that way.
     weights_dir: of the coordinator's weight store; the others see it with weightSync.transport file.
+    peers: where each rollout serves weights to the others, in the order of `rollouts`; empty where none does.
     `model_dir` is where the claim of spec.model.source is mounted; empty where there are no claims. `device`: what
     rollouts and trainer compute on; auto is what is found where they start. Raises ValueError if no rollout or verifier
     is placed.
@@ -76,6 +77,7 @@ class Placement:
     store_port: int
     store_address: str
     rollouts: tuple[ProcessPlacement, ...]
+    peers: tuple[process_config.PeerConfig, ...] = ()
     verifiers: tuple[VerifierPlacement, ...]
     trainer: TrainerPlacement
     state_dir: str
@@ -100,7 +102,13 @@ class Placement:
 def num_local_ports(job: RLJob) -> int:
     """Return how many free ports `local_placement` needs for a job."""
     rollouts, verifiers = job.spec.rollout.replicas, job.spec.verifier.replicas
-    return COORDINATOR_PORTS + TRAINER_PORTS + VERIFIER_PORTS * verifiers + ROLLOUT_PORTS * rollouts
+    others = COORDINATOR_PORTS + TRAINER_PORTS + VERIFIER_PORTS * verifiers
+    return others + (ROLLOUT_PORTS + serves_peers(job)) * rollouts
+
+
+def serves_peers(job: RLJob) -> bool:
+    """Return whether the rollouts of a job on one machine serve weights to one another: several, over connections."""
+    return job.spec.rollout.replicas > 1 and job.spec.weight_sync.transport == "grpc"
 
 
 class CoreShare(Protocol):
@@ -136,7 +144,8 @@ def local_placement(
         raise ValueError(f"need {num_local_ports(job)} ports, got {len(ports)}")
     control, store, health, rendezvous, trainer_health, *rest = ports
     verifiers, rollouts = job.spec.verifier.replicas, job.spec.rollout.replicas
-    verifier_ports, rollout_ports = rest[: VERIFIER_PORTS * verifiers], rest[VERIFIER_PORTS * verifiers :][:rollouts]
+    verifier_ports, rest = rest[: VERIFIER_PORTS * verifiers], rest[VERIFIER_PORTS * verifiers :]
+    rollout_ports, peer_ports = rest[:rollouts], rest[rollouts:][: rollouts * serves_peers(job)]
     machine = _Machine(run_dir=run_dir, shares=shares or {})
     return Placement(
         uid=uid,
@@ -152,6 +161,7 @@ def local_placement(
         rollouts=tuple(
             machine.process(enums.Role.ROLLOUT, index, health_port=port) for index, port in enumerate(rollout_ports)
         ),
+        peers=tuple(process_config.PeerConfig(bind_host=LOOPBACK, host=LOOPBACK, port=port) for port in peer_ports),
         verifiers=tuple(
             VerifierPlacement(
                 process=machine.process(enums.Role.VERIFIER, index, health_port=verifier_ports[2 * index + 1]),

@@ -143,9 +143,27 @@ class CoordinatorConfig(SpecConfig):
         return self.spec.evaluation.sampling.request(own or self.spec.data.template)
 
 
+class PeerConfig(_Frozen):
+    """Where a rollout serves weights to other rollouts. host: as they dial it, in a cluster the pod's own address,
+    RLJOB_POD_IP; empty: it serves nobody. server_name: the name that certificates of rollouts have.
+    """
+
+    bind_host: str
+    host: str
+    port: int
+    server_name: str = ""
+
+    @property
+    def address(self) -> str:
+        """What others dial, empty if they cannot."""
+        if not self.host:
+            return ""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
 class RolloutConfig(SpecConfig):
     """Everything that `rljob-rollout` reads. kv_cache_bytes 0: the engine decides. dump_dir: of trajectories.
-    weights_dir: of the weight store, where folders are shared.
+    weights_dir: of the weight store, where folders are shared. peers: None where rollouts do not serve one another.
     """
 
     kind: Literal["rollout"] = "rollout"
@@ -157,6 +175,7 @@ class RolloutConfig(SpecConfig):
     kv_cache_bytes: int = 0
     weights_dir: str = ""
     dump_dir: str = ""
+    peers: PeerConfig | None = None
 
     @property
     def max_groups_in_flight(self) -> int:

@@ -75,8 +75,9 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
             weights_dir=placement.weights_dir,
             device=placement.device,
             dump_dir="" if spec.observability.trajectory_dump == "None" else placement.dump_dir,
+            peers=placement.peers[index] if placement.peers else None,
         )
-        for process in placement.rollouts
+        for index, process in enumerate(placement.rollouts)
     )
     verifiers = (
         process_config.VerifierConfig(

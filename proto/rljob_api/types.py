@@ -472,11 +472,25 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """Stored bytes of a version. `artifact_id` is the BLAKE3 hex digest of the bytes: content-addressed."""
+    """Stored bytes of a version. `artifact_id` is the BLAKE3 hex digest of the bytes: content-addressed.
+
+    pieces: xxh3-128 of each `piece_bytes` of them in order, the last piece shorter, packed; empty where they are not
+    known, and then rollouts do not serve it to one another. Raises WireError for digests of another number of pieces.
+    """
 
     artifact_id: str
     encoding: enums.Encoding
     num_bytes: int
+    piece_bytes: int = 0
+    pieces: bytes = b""
+
+    def __post_init__(self) -> None:
+        num_pieces = -(-self.num_bytes // self.piece_bytes) if self.piece_bytes > 0 else 0
+        if len(self.pieces) != num_pieces * enums.PIECE_DIGEST_BYTES:
+            raise errors.WireError(
+                f"artifact {self.artifact_id} has {len(self.pieces)} bytes of digests for {num_pieces} pieces"
+                f" ({self.num_bytes} bytes in pieces of {self.piece_bytes})"
+            )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -508,11 +522,38 @@ class WeightVersion:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WeightSource:
-    """Where an artifact may be pulled from: the store, or a peer."""
+    """Where an artifact may be pulled from: the store, or another rollout.
+
+    have: of a rollout the pieces that it has and the asker lacks, a set as in `rljob_workers.weights.pieces`.
+    """
 
     address: str
-    kind: str
-    path: str = ""
+    kind: enums.SourceKind
+    have: bytes = b""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PieceSources:
+    """Where a receiver may fetch the pieces of an artifact that it lacks.
+
+    share: the set of those that it may ask of the store: others are with rollouts, or on their way to one. again_s: the
+    seconds after which there may be news.
+    """
+
+    sources: tuple[WeightSource, ...]
+    share: bytes
+    again_s: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WeightOffer:
+    """Where a rollout serves weights, host:port or empty for nowhere, and the ids of artifacts that it holds whole."""
+
+    address: str = ""
+    artifact_ids: tuple[str, ...] = ()
+
+
+NO_OFFER = WeightOffer()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -520,12 +561,14 @@ class VersionPlan:
     """What a receiver must fetch, in order, to reach the version that it asked for.
 
     Each version of `chain` names the one artifact to take; the first is whole, or changes what the receiver has or what
-    the model files hold (version 0).
+    the model files hold (version 0). image: the whole image of the last one, if it has been published as an artifact;
+    who has the version by other means may serve it as that.
     """
 
     chain: tuple[WeightVersion, ...]
     sources: tuple[WeightSource, ...]
     layout: Layout | None = None
+    image: Artifact | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

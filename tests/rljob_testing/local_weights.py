@@ -7,6 +7,7 @@ import blake3
 
 from rljob_api import enums, errors, types
 from rljob_workers.coordinator.policy import version_plan, version_rules
+from rljob_workers.weights import pieces, shelf
 
 
 class LocalWeights:
@@ -20,6 +21,8 @@ class LocalWeights:
         # What a receiver asked for and nothing that is stored leads to.
         self.lost = types.NO_VERSION
         self.pulled: list[types.Artifact] = []
+        # What a receiver holds for others of what it pulled here.
+        self.shelf = shelf.Shelf()
         self._initial_state_hash = initial_state_hash
 
     @property
@@ -27,9 +30,9 @@ class LocalWeights:
         return types.VersionId(max(self.versions, default=0))
 
     def upload(self, data: memoryview, encoding: enums.Encoding) -> types.Artifact:
-        digest = blake3.blake3(data).hexdigest()
-        self.artifacts[digest] = bytes(data)
-        return types.Artifact(artifact_id=digest, encoding=encoding, num_bytes=len(data))
+        artifact = pieces.describe(data, encoding, piece_bytes=256)
+        self.artifacts[artifact.artifact_id] = bytes(data)
+        return artifact
 
     def publish(self, version: types.WeightVersion, layout: types.Layout | None) -> types.VersionId:
         registered = self._registered(version.version) if version.version in self.versions else None
@@ -67,7 +70,7 @@ class LocalWeights:
             self.lost = want
             raise errors.WeightsError(f"nothing that is stored leads to version {want}")
         chain = tuple(dataclasses.replace(self.versions[hop.version], artifacts=(hop.artifact,)) for hop in hops)
-        return types.VersionPlan(chain=chain, sources=())
+        return types.VersionPlan(chain=chain, sources=(), image=self.artifact(want, enums.Encoding.WHOLE))
 
     def pull(self, artifact: types.Artifact, sources: Sequence[types.WeightSource], into: memoryview) -> None:
         if artifact.artifact_id not in self.artifacts:
@@ -76,6 +79,11 @@ class LocalWeights:
         if blake3.blake3(into[: artifact.num_bytes]).hexdigest() != artifact.artifact_id:
             raise errors.DigestError(f"artifact {artifact.artifact_id} does not match its digest")
         self.pulled.append(artifact)
+        holding = self.shelf.hold(artifact, into, is_kept=artifact.encoding is enums.Encoding.DELTA)
+        self.shelf.add(holding, pieces.full(pieces.count(artifact)))
+
+    def held(self) -> Sequence[str]:
+        return self.shelf.whole()
 
     def artifact(self, version: int, encoding: enums.Encoding) -> types.Artifact | None:
         artifacts = self.versions[version].artifacts

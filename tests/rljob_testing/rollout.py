@@ -164,6 +164,7 @@ class FakeWork:
         load: types.RolloutLoad,
         syncs: Sequence[types.WeightSync],
         draining: bool,
+        offer: types.WeightOffer = types.NO_OFFER,
     ) -> types.HeartbeatReply:
         self._fault("heartbeat")
         self.beats.append(
@@ -174,6 +175,7 @@ class FakeWork:
                 "load": load,
                 "syncs": tuple(syncs),
                 "draining": draining,
+                "offer": offer,
             }
         )
         if self.orders:

@@ -54,6 +54,8 @@ MESSAGES: dict[type, Any] = {
     types.WeightVersion: weights_pb2.WeightVersion,
     types.WeightSource: weights_pb2.WeightSource,
     types.VersionPlan: weights_pb2.ManifestReply,
+    types.PieceSources: weights_pb2.PiecesReply,
+    types.WeightOffer: work_pb2.WeightOffer,
     types.Waiting: status_pb2.Waiting,
     types.PodStatus: status_pb2.PodStatus,
     types.EvaluationResult: status_pb2.EvaluationResult,

@@ -45,6 +45,27 @@ def trajectories(draw: st.DrawFn) -> types.Trajectory:
     return dataclasses.replace(made, turn_rewards=tuple(draw(st.lists(st.floats(-1e6, 1e6), max_size=1))))
 
 
+@st.composite
+def artifacts(draw: st.DrawFn) -> types.Artifact:
+    num_bytes, piece_bytes = draw(st.integers(0, 2**64 - 1)), 0
+    num_pieces = draw(st.integers(0, 4))
+    if num_pieces:
+        piece_bytes = draw(st.integers(1, 2**32))
+        num_bytes = num_pieces * piece_bytes - draw(st.integers(0, piece_bytes - 1))
+    return types.Artifact(
+        artifact_id=draw(st.text(max_size=9)),
+        encoding=draw(st.sampled_from(enums.Encoding)),
+        num_bytes=num_bytes,
+        piece_bytes=piece_bytes,
+        pieces=draw(st.binary(min_size=16 * num_pieces, max_size=16 * num_pieces)),
+    )
+
+
+def scalars(wire: FieldDescriptor) -> st.SearchStrategy[Any]:
+    """Return values of a field of the wire that is no message."""
+    return st.binary(max_size=5) if wire.type == wire.TYPE_BYTES else WIRE[wire.cpp_type]
+
+
 def values(kind: type, field: "dataclasses.Field[Any]", wire: FieldDescriptor) -> st.SearchStrategy[Any]:
     """Return values of one field, by its annotation and by what its message can carry."""
     own, _ = codec._kind_of(field.type)
@@ -58,17 +79,14 @@ def values(kind: type, field: "dataclasses.Field[Any]", wire: FieldDescriptor) -
     elif typing.get_origin(own) is Mapping and wire.message_type is None:
         made = st.dictionaries(st.text(max_size=3), st.none() | st.integers() | st.text(max_size=3), max_size=3)
     elif typing.get_origin(own) is Mapping:
-        key, value = (
-            WIRE[part.cpp_type] if part.type != part.TYPE_BYTES else st.binary(max_size=5)
-            for part in wire.message_type.fields
-        )
+        key, value = map(scalars, wire.message_type.fields)
         made = st.dictionaries(key, value, max_size=3)
     elif wire.message_type is not None:
         made = instances(next(k for k, m in codec.MESSAGES.items() if m.DESCRIPTOR is wire.message_type))
     elif isinstance(own, type) and issubclass(own, enum.StrEnum):
         made = st.sampled_from(list(own))
     else:
-        made = WIRE[wire.cpp_type]
+        made = scalars(wire)
     if wire.is_repeated and typing.get_origin(own) not in (Mapping, typing.Annotated):
         made = st.lists(made, max_size=3).map(tuple)
     return st.none() | made if optional else made
@@ -78,6 +96,8 @@ def instances(kind: type) -> st.SearchStrategy[Any]:
     """Return values of a type of the wire, with every field that its message has."""
     if kind is types.Trajectory:
         return trajectories()
+    if kind is types.Artifact:
+        return artifacts()
     if kind is types.Verdict:
         return st.builds(makers.make_verdict, st.floats(-9, 9))
     wire = codec.MESSAGES[kind].DESCRIPTOR.fields_by_name

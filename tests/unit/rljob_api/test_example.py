@@ -24,7 +24,7 @@ def records(name: str) -> list[dict[str, str]]:
 def test_example_resolves_and_its_data_exist(path: pathlib.Path) -> None:
     job = load_manifest(path.read_text(encoding="utf-8"))
     placement = resolve.local_placement(
-        job, uid="u", run_dir="/r", base_dir=str(EXAMPLES), cache_dir="/c", ports=range(20), num_cores=2
+        job, uid="u", run_dir="/r", base_dir=str(EXAMPLES), cache_dir="/c", ports=range(30), num_cores=2
     )
     coordinator = resolve.resolve(job, placement).coordinator
     sources = [*coordinator.spec.data.train, *coordinator.spec.evaluation.suites]

@@ -24,9 +24,17 @@ def place(job: RLJob, ports: range, shares: Mapping[enums.Role, tuple[Share, ...
 
 def test_ports_are_counted_by_replicas(make_job: MakeJob) -> None:
     job = make_job({"rollout.replicas": 3, "verifier.replicas": 2})
-    assert num_local_ports(job) == 3 + 2 + 2 * 2 + 3
-    with pytest.raises(ValueError, match="need 12 ports, got 11"):
-        place(job, range(11))
+    assert num_local_ports(job) == 3 + 2 + 2 * 2 + 2 * 3
+    with pytest.raises(ValueError, match="need 15 ports, got 14"):
+        place(job, range(14))
+
+
+def test_several_rollouts_serve_weights_to_one_another_on_ports_of_their_own(make_job: MakeJob) -> None:
+    placement = place(make_job({"rollout.replicas": 2}), range(100, 120))
+    addresses = [peer.address for peer in placement.peers]
+    assert len({*addresses, *(f"127.0.0.1:{rollout.health_port}" for rollout in placement.rollouts)}) == 4
+    for alone in ({"rollout.replicas": 1}, {"rollout.replicas": 2, "weightSync.transport": "file"}):
+        assert place(make_job(alone), range(100, 120)).peers == ()
 
 
 def test_each_process_gets_the_cores_planned_for_it(make_job: MakeJob) -> None:

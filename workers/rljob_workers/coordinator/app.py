@@ -11,7 +11,7 @@ from rljob_workers.coordinator import changes, config_watch, context, dispatch, 
 from rljob_workers.coordinator.ledger import thread
 from rljob_workers.coordinator.reporting import metrics
 from rljob_workers.coordinator.trackers import processes as tracker_processes
-from rljob_workers.coordinator.weights import registry, store_process
+from rljob_workers.coordinator.weights import registry, store_process, tracker
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import health
@@ -92,6 +92,7 @@ def make_context(
         sources=data.sources,
         suites=data.suites,
         artifacts=state.artifacts,
+        tracker=tracker.Tracker(store_address=config.store_address),
         started_at=float(state.ledger.meta("created_at") or clock.now()),
     )
 

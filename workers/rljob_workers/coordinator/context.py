@@ -7,7 +7,7 @@ from rljob_workers.coordinator import changes
 from rljob_workers.coordinator.ledger import thread
 from rljob_workers.coordinator.policy import prompts
 from rljob_workers.coordinator.reporting import evaluation, processes
-from rljob_workers.coordinator.weights import store
+from rljob_workers.coordinator.weights import store, tracker
 from rljob_workers.data import records
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
@@ -30,6 +30,7 @@ class CoordinatorContext:
     sources: dict[str, records.LoadedSource]
     suites: dict[str, evaluation.Suite]
     artifacts: store.ArtifactStore
+    tracker: tracker.Tracker
     started_at: float
     # What the trainer last said of its object store.
     storage_problem: str = ""

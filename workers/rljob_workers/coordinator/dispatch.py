@@ -49,6 +49,7 @@ class Report:
     load: types.RolloutLoad
     syncs: Sequence[types.WeightSync]
     draining: bool
+    offer: types.WeightOffer = types.NO_OFFER
 
 
 class Dispatch:
@@ -212,6 +213,8 @@ class Dispatch:
         )  # fmt: skip
         if before != report.serving_version:
             self._context.changes.serves(token)
+        if pod is not None:
+            self._context.tracker.offers(token, report.offer, now=self._context.clock.monotonic())
 
         def beat(ledger: database.Ledger) -> list[types.LeaseId]:
             cancel = leases.renew(ledger, token=token, lease_ids=report.lease_ids, now=now)

@@ -72,6 +72,7 @@ class WorkService(work_pb2_grpc.WorkServicer):
             load=codec.from_message(types.RolloutLoad, request.load),
             syncs=tuple(codec.from_message(types.WeightSync, sync) for sync in request.syncs),
             draining=request.draining,
+            offer=codec.from_message(types.WeightOffer, request.offer),
         )
         return codec.to_message(await self._answers.heartbeat(request.session, report))
 
@@ -156,6 +157,12 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
             damaged=tuple(request.damaged),
         )
         return codec.to_message(plan)
+
+    async def Pieces(self, request: Message, context: Context) -> Message:
+        sources = await self._answers.sources(
+            token=request.session, artifact_id=request.artifact_id, have=request.have, failed=tuple(request.failed)
+        )
+        return codec.to_message(sources)
 
 
 class StatusService(status_pb2_grpc.RunStatusServicer):

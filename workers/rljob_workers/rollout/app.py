@@ -1,6 +1,7 @@
 """Puts a rollout process together: model, image, engine, receiver, worker, probes; and takes it apart again."""
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import multiprocessing
@@ -10,7 +11,7 @@ import uuid
 from collections.abc import Coroutine
 from pathlib import Path
 
-from rljob_api import enums, process_config
+from rljob_api import enums, process_config, types
 from rljob_workers.models import builtin
 from rljob_workers.rollout import dumps, filters, group, reporting, request_gate, tokenizer, wait_accounting, worker
 from rljob_workers.rollout.engines import base
@@ -23,10 +24,13 @@ from rljob_workers.runtime import health
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.weights import deadlines, initial
 from rljob_workers.weights.backends import base as weight_backends
+from rljob_workers.weights.backends import peer_server
 
 logger = logging.getLogger(__name__)
 
 VERIFY_CALL_EXTRA_S = 30.0
+# Of the image's bytes, what is kept of changes to serve other rollouts: those of ten versions at 1 % each.
+KEPT_FOR_PEERS = 0.125
 # Any words of which every tokenizer makes some tokens.
 _SELFTEST_TEXT = "Seven plus five is twelve, and twelve is half of twenty-four: " * 8
 
@@ -122,9 +126,13 @@ async def _serve(
     try:
         registration.expose_metrics(metrics.registry)
         rollout = make_worker(config, prepared, transport, verifiers, puller, probes, metrics, clock)
-        draining = asyncio.ensure_future(stop.drain(rollout))
-        await rollout.run()
-        draining.cancel()
+        async with contextlib.AsyncExitStack() as serving:
+            if config.peers is not None and config.peers.address:
+                puller.shelf.most_bytes = int(KEPT_FOR_PEERS * prepared.stager.layout.image_bytes)
+                await serving.enter_async_context(peer_server.PeerServer(config, puller.shelf, puller.transfers))
+            draining = asyncio.ensure_future(stop.drain(rollout))
+            await rollout.run()
+            draining.cancel()
     finally:
         puller.close()
         await transport.close()
@@ -152,7 +160,11 @@ async def _prepare(
     logger.info("loading %s", config.model.name, extra={"event": "loading"})
     stager = await asyncio.to_thread(
         lambda: staging.Stager(
-            first=initial.of_job(config.spec, model), job=config.job.name, puller=puller, clock=clock
+            first=initial.of_job(config.spec, model),
+            job=config.job.name,
+            puller=puller,
+            clock=clock,
+            shelf=puller.shelf,
         )
     )
     tokens = await asyncio.to_thread(load_tokenizer, config, model)
@@ -246,6 +258,10 @@ def make_worker(
     def on_session(token: str) -> None:
         puller.session = token
 
+    def offer() -> types.WeightOffer:
+        address = "" if config.peers is None else config.peers.address
+        return types.WeightOffer(address=address, artifact_ids=puller.shelf.whole() if address else ())
+
     return worker.RolloutWorker(
         worker.WorkerOptions(
             pod=config.pod,
@@ -260,7 +276,13 @@ def make_worker(
             receiver=receiver,
             waits=slots,
             report=reporting.Reporting(
-                engine=engine, receiver=receiver, slots=slots, probes=probes, metrics=metrics, clock=clock
+                engine=engine,
+                receiver=receiver,
+                slots=slots,
+                probes=probes,
+                metrics=metrics,
+                transfers=puller.transfers,
+                clock=clock,
             ),
             dumper=dumps.Dumper(
                 dumps.options_of(config.spec.observability, config.dump_dir),
@@ -269,6 +291,7 @@ def make_worker(
             ),
             clock=clock,
             on_session=on_session,
+            offer=offer,
         ),
     )
 

@@ -3,12 +3,13 @@
 import dataclasses
 
 from rljob_api import types
-from rljob_api.enums import DrainResult, ReceiverState, SyncFailure, WaitReason
+from rljob_api.enums import DrainResult, ReceiverState, SourceFailure, SourceKind, SyncFailure, WaitReason
 from rljob_workers.rollout import wait_accounting
 from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.sync import receiver, states
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
+from rljob_workers.weights import transfers
 
 LAG_GRACE_S = 30.0
 LAG_GRACE_SYNCS = 3.0
@@ -92,17 +93,23 @@ class Reporting:
         slots: wait_accounting.SlotWaits,
         probes: Readiness,
         metrics: metrics_module.Metrics,
+        transfers: transfers.Transfers,
         clock: clocks.Clock,
     ) -> None:
-        """Totals count from here."""
+        """Totals count from here. transfers: of the weights."""
         self._engine, self._receiver, self._slots, self._probes = engine, receiver, slots, probes
-        self._metrics, self._clock = metrics, clock
+        self._metrics, self._clock, self._transfers = metrics, clock, transfers
         self._waited = dict.fromkeys(WaitReason, 0.0)
         self._paused_s = 0.0
         self._last_sync_at = 0.0
         # From 0: Prometheus sees no increase in a series that begins with its first event.
         for reason in SyncFailure:
             metrics.counter("rljob_weight_sync_failures_total").inc(0.0, reason=str(reason))
+        for kind in SourceKind:
+            metrics.counter("rljob_weight_source_bytes_total").inc(0.0, source=str(kind))
+        for failure in SourceFailure:
+            metrics.counter("rljob_weight_source_failures_total").inc(0.0, reason=str(failure))
+        self._fetched, self._failures, self._served = dict.fromkeys(SourceKind, 0), dict.fromkeys(SourceFailure, 0), 0
         for result in DrainResult:
             metrics.histogram("rljob_drain_seconds").show(result=str(result))
 
@@ -152,6 +159,7 @@ class Reporting:
         paused_s = self._slots.paused_s
         self._metrics.counter("rljob_generation_paused_seconds_total").inc(paused_s - self._paused_s)
         self._paused_s = paused_s
+        self._count_transfers()
         served = self._receiver.served
         self._metrics.gauge("rljob_rollout_serving_version").set(served.version)
         self._metrics.gauge("rljob_rollout_version_lag").set(max(0, self._receiver.newest_step - served.step))
@@ -161,6 +169,21 @@ class Reporting:
             if sync.finished_at > self._last_sync_at:
                 self._count_sync(sync)
                 self._last_sync_at = sync.finished_at
+
+    def _count_transfers(self) -> None:
+        for kind, num_bytes in self._transfers.fetched_bytes.items():
+            self._metrics.counter("rljob_weight_source_bytes_total").inc(
+                num_bytes - self._fetched[kind], source=str(kind)
+            )
+            self._fetched[kind] = num_bytes
+        for reason, count in self._transfers.failures.items():
+            self._metrics.counter("rljob_weight_source_failures_total").inc(
+                count - self._failures[reason], reason=str(reason)
+            )
+            self._failures[reason] = count
+        served = self._transfers.served_bytes
+        self._metrics.counter("rljob_weight_served_bytes_total").inc(served - self._served)
+        self._served = served
 
     def _count_sync(self, sync: types.WeightSync) -> None:
         if sync.failure:

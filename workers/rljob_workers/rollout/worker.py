@@ -60,6 +60,7 @@ class WorkerParts:
     dumper: dumps.Dumper
     clock: clocks.Clock
     on_session: Callable[[str], None]
+    offer: Callable[[], types.WeightOffer] = lambda: types.NO_OFFER
 
 
 @dataclasses.dataclass(slots=True)
@@ -300,6 +301,7 @@ class RolloutWorker:
                 load=load,
                 syncs=syncs,
                 draining=self._draining.is_set(),
+                offer=self._parts.offer(),
             )
         except errors.FencedError:
             await self._register_again(session)

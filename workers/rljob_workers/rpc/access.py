@@ -20,7 +20,7 @@ _SERVICES: Mapping[str, Mapping[str, frozenset[str]]] = {
         "Watch": _ROLLOUT,
     },
     "Train": {"FetchBatch": _TRAINER, "CommitStep": _TRAINER, "CommitCheckpoint": _TRAINER},
-    "Weights": {"Publish": _TRAINER, "Manifest": _ROLLOUT},
+    "Weights": {"Publish": _TRAINER, "Manifest": _ROLLOUT, "Pieces": _ROLLOUT},
     "WeightStore": {"Upload": _TRAINER, "Pull": _ROLLOUT},
     "Verifier": {"Verify": _ROLLOUT},
     "RunStatus": {"Status": _OPERATOR, "WatchStatus": _OPERATOR, "Stop": _OPERATOR},

@@ -58,9 +58,16 @@ def aio_channel(address: str, tls: process_config.TlsConfig | None) -> grpc.aio.
     )
 
 
-def sync_channel(address: str, tls: process_config.TlsConfig | None, *, own_connection: bool = False) -> grpc.Channel:
-    """Return a blocking channel, for threads. Raises UnavailableError if its certificate cannot be read."""
+def sync_channel(
+    address: str, tls: process_config.TlsConfig | None, *, own_connection: bool = False, server_name: str = ""
+) -> grpc.Channel:
+    """Return a blocking channel, for threads. Raises UnavailableError if its certificate cannot be read.
+
+    server_name: the name that the server's certificate must have, where `address` is none that it could: of a pod.
+    """
     arguments = options(own_connection=own_connection)
+    if server_name:
+        arguments = [*arguments, ("grpc.ssl_target_name_override", server_name)]
     if tls is None:
         return grpc.insecure_channel(address, options=arguments)
     return reloading.ReloadingChannel(

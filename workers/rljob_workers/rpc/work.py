@@ -34,6 +34,7 @@ class WorkTransport(Protocol):
         load: types.RolloutLoad,
         syncs: Sequence[types.WeightSync],
         draining: bool,
+        offer: types.WeightOffer = types.NO_OFFER,
     ) -> types.HeartbeatReply:
         """Renew leases, report, and get orders."""
 
@@ -84,6 +85,7 @@ class WorkClient:
         load: types.RolloutLoad,
         syncs: Sequence[types.WeightSync],
         draining: bool,
+        offer: types.WeightOffer = types.NO_OFFER,
     ) -> types.HeartbeatReply:
         request = work_pb2.HeartbeatRequest(
             session=self._session,
@@ -93,6 +95,7 @@ class WorkClient:
             load=codec.to_message(load),
             syncs=map(codec.to_message, syncs),
             draining=draining,
+            offer=codec.to_message(offer),
         )
         reply = await self._call(self._stub.Heartbeat(request, timeout=self._timeout_s))
         return codec.from_message(types.HeartbeatReply, reply)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1frljob_api/wire/v1/weights.proto\x12\x08rljob.v1\"f\n\nTensorSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x04\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x0e\n\x06length\x18\x05 \x01(\x04\x12\x0c\n\x04tied\x18\x06 \x03(\t\"e\n\x06Layout\x12\x11\n\tlayout_id\x18\x01 \x01(\t\x12%\n\x07tensors\x18\x02 \x03(\x0b\x32\x14.rljob.v1.TensorSpec\x12\x13\n\x0bimage_bytes\x18\x03 \x01(\x04\x12\x0c\n\x04\x62\x61se\x18\x04 \x01(\t\"D\n\x08\x41rtifact\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\x10\n\x08\x65ncoding\x18\x02 \x01(\t\x12\x11\n\tnum_bytes\x18\x03 \x01(\x04\"\xad\x03\n\rWeightVersion\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x0e\n\x06parent\x18\x05 \x01(\x03\x12\x12\n\ncreated_at\x18\x06 \x01(\x01\x12\x11\n\tlayout_id\x18\x07 \x01(\t\x12\x35\n\x07\x64igests\x18\x08 \x03(\x0b\x32$.rljob.v1.WeightVersion.DigestsEntry\x12\x12\n\nstate_hash\x18\t \x01(\t\x12\x0c\n\x04kind\x18\n \x01(\t\x12\x0c\n\x04\x62\x61se\x18\x0b \x01(\x03\x12\x17\n\x0f\x62\x61se_state_hash\x18\x0c \x01(\t\x12%\n\tartifacts\x18\r \x03(\x0b\x32\x12.rljob.v1.Artifact\x12\x0f\n\x07\x63hanged\x18\x0e \x01(\x04\x12\x15\n\rchanged_ratio\x18\x0f \x01(\x01\x12\x17\n\x0f\x66\x61llback_reason\x18\x10 \x01(\t\x12\x10\n\x08\x65xporter\x18\x11 \x01(\t\x1a.\n\x0c\x44igestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"n\n\x0ePublishRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12)\n\x08manifest\x18\x02 \x01(\x0b\x32\x17.rljob.v1.WeightVersion\x12 \n\x06layout\x18\x03 \x01(\x0b\x32\x10.rljob.v1.Layout\"E\n\x0cPublishReply\x12\x0f\n\x07outcome\x18\x01 \x01(\t\x12\x14\n\x0chead_version\x18\x02 \x01(\x04\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"_\n\x0fManifestRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x0c\n\x04want\x18\x02 \x01(\x04\x12\x0c\n\x04have\x18\x03 \x01(\x03\x12\x0e\n\x06layout\x18\x04 \x01(\x08\x12\x0f\n\x07\x64\x61maged\x18\x05 \x03(\t\";\n\x0cWeightSource\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\"\x82\x01\n\rManifestReply\x12&\n\x05\x63hain\x18\x01 \x03(\x0b\x32\x17.rljob.v1.WeightVersion\x12 \n\x06layout\x18\x02 \x01(\x0b\x32\x10.rljob.v1.Layout\x12\'\n\x07sources\x18\x03 \x03(\x0b\x32\x16.rljob.v1.WeightSource\"S\n\x0bPullRequest\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\x12\x0f\n\x07session\x18\x04 \x01(\t\"5\n\x0bUploadReply\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\x11\n\tnum_bytes\x18\x02 \x01(\x04\x32\x86\x01\n\x07Weights\x12;\n\x07Publish\x12\x18.rljob.v1.PublishRequest\x1a\x16.rljob.v1.PublishReply\x12>\n\x08Manifest\x12\x19.rljob.v1.ManifestRequest\x1a\x17.rljob.v1.ManifestReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1frljob_api/wire/v1/weights.proto\x12\x08rljob.v1\"f\n\nTensorSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x04\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x0e\n\x06length\x18\x05 \x01(\x04\x12\x0c\n\x04tied\x18\x06 \x03(\t\"e\n\x06Layout\x12\x11\n\tlayout_id\x18\x01 \x01(\t\x12%\n\x07tensors\x18\x02 \x03(\x0b\x32\x14.rljob.v1.TensorSpec\x12\x13\n\x0bimage_bytes\x18\x03 \x01(\x04\x12\x0c\n\x04\x62\x61se\x18\x04 \x01(\t\"i\n\x08\x41rtifact\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\x10\n\x08\x65ncoding\x18\x02 \x01(\t\x12\x11\n\tnum_bytes\x18\x03 \x01(\x04\x12\x13\n\x0bpiece_bytes\x18\x04 \x01(\x04\x12\x0e\n\x06pieces\x18\x05 \x01(\x0c\"\xad\x03\n\rWeightVersion\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x0e\n\x06parent\x18\x05 \x01(\x03\x12\x12\n\ncreated_at\x18\x06 \x01(\x01\x12\x11\n\tlayout_id\x18\x07 \x01(\t\x12\x35\n\x07\x64igests\x18\x08 \x03(\x0b\x32$.rljob.v1.WeightVersion.DigestsEntry\x12\x12\n\nstate_hash\x18\t \x01(\t\x12\x0c\n\x04kind\x18\n \x01(\t\x12\x0c\n\x04\x62\x61se\x18\x0b \x01(\x03\x12\x17\n\x0f\x62\x61se_state_hash\x18\x0c \x01(\t\x12%\n\tartifacts\x18\r \x03(\x0b\x32\x12.rljob.v1.Artifact\x12\x0f\n\x07\x63hanged\x18\x0e \x01(\x04\x12\x15\n\rchanged_ratio\x18\x0f \x01(\x01\x12\x17\n\x0f\x66\x61llback_reason\x18\x10 \x01(\t\x12\x10\n\x08\x65xporter\x18\x11 \x01(\t\x1a.\n\x0c\x44igestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"n\n\x0ePublishRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12)\n\x08manifest\x18\x02 \x01(\x0b\x32\x17.rljob.v1.WeightVersion\x12 \n\x06layout\x18\x03 \x01(\x0b\x32\x10.rljob.v1.Layout\"E\n\x0cPublishReply\x12\x0f\n\x07outcome\x18\x01 \x01(\t\x12\x14\n\x0chead_version\x18\x02 \x01(\x04\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"_\n\x0fManifestRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x0c\n\x04want\x18\x02 \x01(\x04\x12\x0c\n\x04have\x18\x03 \x01(\x03\x12\x0e\n\x06layout\x18\x04 \x01(\x08\x12\x0f\n\x07\x64\x61maged\x18\x05 \x03(\t\";\n\x0cWeightSource\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04have\x18\x03 \x01(\x0c\"\xa5\x01\n\rManifestReply\x12&\n\x05\x63hain\x18\x01 \x03(\x0b\x32\x17.rljob.v1.WeightVersion\x12 \n\x06layout\x18\x02 \x01(\x0b\x32\x10.rljob.v1.Layout\x12\'\n\x07sources\x18\x03 \x03(\x0b\x32\x16.rljob.v1.WeightSource\x12!\n\x05image\x18\x04 \x01(\x0b\x32\x12.rljob.v1.Artifact\"S\n\rPiecesRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x13\n\x0b\x61rtifact_id\x18\x02 \x01(\t\x12\x0c\n\x04have\x18\x03 \x01(\x0c\x12\x0e\n\x06\x66\x61iled\x18\x04 \x03(\t\"V\n\x0bPiecesReply\x12\'\n\x07sources\x18\x01 \x03(\x0b\x32\x16.rljob.v1.WeightSource\x12\r\n\x05share\x18\x02 \x01(\x0c\x12\x0f\n\x07\x61gain_s\x18\x03 \x01(\x01\"S\n\x0bPullRequest\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\x12\x0f\n\x07session\x18\x04 \x01(\t\"5\n\x0bUploadReply\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\x11\n\tnum_bytes\x18\x02 \x01(\x04\x32\xc0\x01\n\x07Weights\x12;\n\x07Publish\x12\x18.rljob.v1.PublishRequest\x1a\x16.rljob.v1.PublishReply\x12>\n\x08Manifest\x12\x19.rljob.v1.ManifestRequest\x1a\x17.rljob.v1.ManifestReply\x12\x38\n\x06Pieces\x12\x17.rljob.v1.PiecesRequest\x1a\x15.rljob.v1.PiecesReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,25 +38,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LAYOUT']._serialized_start=149
   _globals['_LAYOUT']._serialized_end=250
   _globals['_ARTIFACT']._serialized_start=252
-  _globals['_ARTIFACT']._serialized_end=320
-  _globals['_WEIGHTVERSION']._serialized_start=323
-  _globals['_WEIGHTVERSION']._serialized_end=752
-  _globals['_WEIGHTVERSION_DIGESTSENTRY']._serialized_start=706
-  _globals['_WEIGHTVERSION_DIGESTSENTRY']._serialized_end=752
-  _globals['_PUBLISHREQUEST']._serialized_start=754
-  _globals['_PUBLISHREQUEST']._serialized_end=864
-  _globals['_PUBLISHREPLY']._serialized_start=866
-  _globals['_PUBLISHREPLY']._serialized_end=935
-  _globals['_MANIFESTREQUEST']._serialized_start=937
-  _globals['_MANIFESTREQUEST']._serialized_end=1032
-  _globals['_WEIGHTSOURCE']._serialized_start=1034
-  _globals['_WEIGHTSOURCE']._serialized_end=1093
-  _globals['_MANIFESTREPLY']._serialized_start=1096
-  _globals['_MANIFESTREPLY']._serialized_end=1226
-  _globals['_PULLREQUEST']._serialized_start=1228
-  _globals['_PULLREQUEST']._serialized_end=1311
-  _globals['_UPLOADREPLY']._serialized_start=1313
-  _globals['_UPLOADREPLY']._serialized_end=1366
-  _globals['_WEIGHTS']._serialized_start=1369
-  _globals['_WEIGHTS']._serialized_end=1503
+  _globals['_ARTIFACT']._serialized_end=357
+  _globals['_WEIGHTVERSION']._serialized_start=360
+  _globals['_WEIGHTVERSION']._serialized_end=789
+  _globals['_WEIGHTVERSION_DIGESTSENTRY']._serialized_start=743
+  _globals['_WEIGHTVERSION_DIGESTSENTRY']._serialized_end=789
+  _globals['_PUBLISHREQUEST']._serialized_start=791
+  _globals['_PUBLISHREQUEST']._serialized_end=901
+  _globals['_PUBLISHREPLY']._serialized_start=903
+  _globals['_PUBLISHREPLY']._serialized_end=972
+  _globals['_MANIFESTREQUEST']._serialized_start=974
+  _globals['_MANIFESTREQUEST']._serialized_end=1069
+  _globals['_WEIGHTSOURCE']._serialized_start=1071
+  _globals['_WEIGHTSOURCE']._serialized_end=1130
+  _globals['_MANIFESTREPLY']._serialized_start=1133
+  _globals['_MANIFESTREPLY']._serialized_end=1298
+  _globals['_PIECESREQUEST']._serialized_start=1300
+  _globals['_PIECESREQUEST']._serialized_end=1383
+  _globals['_PIECESREPLY']._serialized_start=1385
+  _globals['_PIECESREPLY']._serialized_end=1471
+  _globals['_PULLREQUEST']._serialized_start=1473
+  _globals['_PULLREQUEST']._serialized_end=1556
+  _globals['_UPLOADREPLY']._serialized_start=1558
+  _globals['_UPLOADREPLY']._serialized_end=1611
+  _globals['_WEIGHTS']._serialized_start=1614
+  _globals['_WEIGHTS']._serialized_end=1806
 # @@protoc_insertion_point(module_scope)

@@ -35,14 +35,18 @@ class Layout(_message.Message):
     def __init__(self, layout_id: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., image_bytes: _Optional[int] = ..., base: _Optional[str] = ...) -> None: ...
 
 class Artifact(_message.Message):
-    __slots__ = ("artifact_id", "encoding", "num_bytes")
+    __slots__ = ("artifact_id", "encoding", "num_bytes", "piece_bytes", "pieces")
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PIECE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PIECES_FIELD_NUMBER: _ClassVar[int]
     artifact_id: str
     encoding: str
     num_bytes: int
-    def __init__(self, artifact_id: _Optional[str] = ..., encoding: _Optional[str] = ..., num_bytes: _Optional[int] = ...) -> None: ...
+    piece_bytes: int
+    pieces: bytes
+    def __init__(self, artifact_id: _Optional[str] = ..., encoding: _Optional[str] = ..., num_bytes: _Optional[int] = ..., piece_bytes: _Optional[int] = ..., pieces: _Optional[bytes] = ...) -> None: ...
 
 class WeightVersion(_message.Message):
     __slots__ = ("job", "version", "step", "attempt", "parent", "created_at", "layout_id", "digests", "state_hash", "kind", "base", "base_state_hash", "artifacts", "changed", "changed_ratio", "fallback_reason", "exporter")
@@ -124,24 +128,48 @@ class ManifestRequest(_message.Message):
     def __init__(self, session: _Optional[str] = ..., want: _Optional[int] = ..., have: _Optional[int] = ..., layout: bool = ..., damaged: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class WeightSource(_message.Message):
-    __slots__ = ("address", "kind", "path")
+    __slots__ = ("address", "kind", "have")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
-    PATH_FIELD_NUMBER: _ClassVar[int]
+    HAVE_FIELD_NUMBER: _ClassVar[int]
     address: str
     kind: str
-    path: str
-    def __init__(self, address: _Optional[str] = ..., kind: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+    have: bytes
+    def __init__(self, address: _Optional[str] = ..., kind: _Optional[str] = ..., have: _Optional[bytes] = ...) -> None: ...
 
 class ManifestReply(_message.Message):
-    __slots__ = ("chain", "layout", "sources")
+    __slots__ = ("chain", "layout", "sources", "image")
     CHAIN_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
     chain: _containers.RepeatedCompositeFieldContainer[WeightVersion]
     layout: Layout
     sources: _containers.RepeatedCompositeFieldContainer[WeightSource]
-    def __init__(self, chain: _Optional[_Iterable[_Union[WeightVersion, _Mapping]]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[WeightSource, _Mapping]]] = ...) -> None: ...
+    image: Artifact
+    def __init__(self, chain: _Optional[_Iterable[_Union[WeightVersion, _Mapping]]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[WeightSource, _Mapping]]] = ..., image: _Optional[_Union[Artifact, _Mapping]] = ...) -> None: ...
+
+class PiecesRequest(_message.Message):
+    __slots__ = ("session", "artifact_id", "have", "failed")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    HAVE_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    artifact_id: str
+    have: bytes
+    failed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, session: _Optional[str] = ..., artifact_id: _Optional[str] = ..., have: _Optional[bytes] = ..., failed: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PiecesReply(_message.Message):
+    __slots__ = ("sources", "share", "again_s")
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_S_FIELD_NUMBER: _ClassVar[int]
+    sources: _containers.RepeatedCompositeFieldContainer[WeightSource]
+    share: bytes
+    again_s: float
+    def __init__(self, sources: _Optional[_Iterable[_Union[WeightSource, _Mapping]]] = ..., share: _Optional[bytes] = ..., again_s: _Optional[float] = ...) -> None: ...
 
 class PullRequest(_message.Message):
     __slots__ = ("artifact_id", "offset", "length", "session")

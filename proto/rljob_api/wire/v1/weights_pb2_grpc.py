@@ -44,6 +44,11 @@ class WeightsStub(object):
                 request_serializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.ManifestRequest.SerializeToString,
                 response_deserializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.ManifestReply.FromString,
                 _registered_method=True)
+        self.Pieces = channel.unary_unary(
+                '/rljob.v1.Weights/Pieces',
+                request_serializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.PiecesRequest.SerializeToString,
+                response_deserializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.PiecesReply.FromString,
+                _registered_method=True)
 
 
 class WeightsServicer(object):
@@ -61,6 +66,12 @@ class WeightsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Pieces(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WeightsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -73,6 +84,11 @@ def add_WeightsServicer_to_server(servicer, server):
                     servicer.Manifest,
                     request_deserializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.ManifestRequest.FromString,
                     response_serializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.ManifestReply.SerializeToString,
+            ),
+            'Pieces': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pieces,
+                    request_deserializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.PiecesRequest.FromString,
+                    response_serializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.PiecesReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -129,6 +145,33 @@ class Weights(object):
             '/rljob.v1.Weights/Manifest',
             rljob__api_dot_wire_dot_v1_dot_weights__pb2.ManifestRequest.SerializeToString,
             rljob__api_dot_wire_dot_v1_dot_weights__pb2.ManifestReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pieces(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rljob.v1.Weights/Pieces',
+            rljob__api_dot_wire_dot_v1_dot_weights__pb2.PiecesRequest.SerializeToString,
+            rljob__api_dot_wire_dot_v1_dot_weights__pb2.PiecesReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -194,8 +194,16 @@ class RolloutLoad(_message.Message):
     dump_failures: int
     def __init__(self, running_sequences: _Optional[int] = ..., groups_in_flight: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generating_s: _Optional[float] = ..., paused_s: _Optional[float] = ..., wait_s: _Optional[_Mapping[str, float]] = ..., waiting_for: _Optional[str] = ..., waiting_since: _Optional[float] = ..., dump_failures: _Optional[int] = ...) -> None: ...
 
+class WeightOffer(_message.Message):
+    __slots__ = ("address", "artifact_ids")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_IDS_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    artifact_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, address: _Optional[str] = ..., artifact_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("session", "lease_ids", "serving_version", "receiver_state", "load", "syncs", "draining")
+    __slots__ = ("session", "lease_ids", "serving_version", "receiver_state", "load", "syncs", "draining", "offer")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     LEASE_IDS_FIELD_NUMBER: _ClassVar[int]
     SERVING_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -203,6 +211,7 @@ class HeartbeatRequest(_message.Message):
     LOAD_FIELD_NUMBER: _ClassVar[int]
     SYNCS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    OFFER_FIELD_NUMBER: _ClassVar[int]
     session: str
     lease_ids: _containers.RepeatedScalarFieldContainer[str]
     serving_version: int
@@ -210,7 +219,8 @@ class HeartbeatRequest(_message.Message):
     load: RolloutLoad
     syncs: _containers.RepeatedCompositeFieldContainer[WeightSync]
     draining: bool
-    def __init__(self, session: _Optional[str] = ..., lease_ids: _Optional[_Iterable[str]] = ..., serving_version: _Optional[int] = ..., receiver_state: _Optional[str] = ..., load: _Optional[_Union[RolloutLoad, _Mapping]] = ..., syncs: _Optional[_Iterable[_Union[WeightSync, _Mapping]]] = ..., draining: bool = ...) -> None: ...
+    offer: WeightOffer
+    def __init__(self, session: _Optional[str] = ..., lease_ids: _Optional[_Iterable[str]] = ..., serving_version: _Optional[int] = ..., receiver_state: _Optional[str] = ..., load: _Optional[_Union[RolloutLoad, _Mapping]] = ..., syncs: _Optional[_Iterable[_Union[WeightSync, _Mapping]]] = ..., draining: bool = ..., offer: _Optional[_Union[WeightOffer, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("drain", "cancel", "load_version", "finished")

@@ -244,6 +244,9 @@ async def test_versions_travel_as_changes_from_a_publisher_to_a_stager(
             staged = stager.stage(types.VersionId(number))
             assert 0 < staged.num_bytes == staged.delta_bytes < layout.image_bytes / 10
             assert stager.buffer.view == exporter.image
+        # What rollouts serve one another needs the digests of pieces, all the way from the publisher.
+        plan = puller.plan(want=types.VersionId(5), have=types.NO_VERSION, with_layout=False)
+        assert all(artifact.pieces for version in plan.chain for artifact in version.artifacts)
         stager.buffer.mark_dirty()
         stager.stage(types.VersionId(5))
         assert stager.buffer.view == exporter.image

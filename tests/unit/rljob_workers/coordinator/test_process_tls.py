@@ -89,7 +89,9 @@ async def test_every_role_works_with_its_own_certificate_and_no_role_with_anothe
         )
         puller = grpc_store.WeightPuller(control_address=served.control, tls=served.files(R))
         image = bytearray(artifact.num_bytes)
-        puller.pull(artifact, [types.WeightSource(address=served.store, kind="store")], memoryview(image))
+        puller.pull(
+            artifact, [types.WeightSource(address=served.store, kind=enums.SourceKind.STORE)], memoryview(image)
+        )
         for client in (trainer, publisher, puller):
             client.close()
         return bytes(image)

@@ -14,6 +14,7 @@ OPEN = {
     "Work/ReleaseGroup": {R},
     "Work/Watch": {R},
     "Weights/Manifest": {R},
+    "Weights/Pieces": {R},
     "WeightStore/Pull": {R},
     "Verifier/Verify": {R},
     "Train/FetchBatch": {T},

@@ -4,7 +4,6 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Iterator
 
-import blake3
 import grpc
 import pytest
 
@@ -12,15 +11,15 @@ from rljob_api import enums, errors, types
 from rljob_api.wire.v1 import weights_pb2
 from rljob_testing.clock import FakeClock
 from rljob_workers.runtime import retry, stall
-from rljob_workers.weights import deadlines, frames
+from rljob_workers.weights import deadlines, frames, pieces
 from rljob_workers.weights.backends import grpc_store
 
 # 70 billion parameters in bfloat16, and the built-in model.
 HUGE, SMALL = 140_000_000_000, 269_030_016
 DATA = bytes(range(256)) * (5 * enums.CHUNK_BYTES // 256)
-ARTIFACT = types.Artifact(
-    artifact_id=blake3.blake3(DATA).hexdigest(), encoding=enums.Encoding.WHOLE, num_bytes=len(DATA)
-)
+ARTIFACT = pieces.describe(memoryview(DATA), enums.Encoding.WHOLE)
+# As one that was published before pieces were: no one is asked who has which.
+UNKNOWN = types.Artifact(artifact_id=ARTIFACT.artifact_id, encoding=ARTIFACT.encoding, num_bytes=len(DATA))
 
 
 @pytest.mark.parametrize(
@@ -38,6 +37,10 @@ def test_deadlines_of_140_gigabytes_and_of_the_built_in_model(
 ) -> None:
     assert deadline(HUGE) == pytest.approx(huge)
     assert deadline(SMALL) == pytest.approx(small, abs=0.1)
+
+
+def test_a_piece_from_a_rollout_on_a_slow_link_may_take_seconds_and_not_minutes() -> None:
+    assert deadlines.piece_deadline_s(enums.PIECE_BYTES) == pytest.approx(6.7, abs=0.1)
 
 
 def test_a_version_of_140_gigabytes_travels_at_the_rates_that_were_measured() -> None:
@@ -195,22 +198,24 @@ class Watched:
         return Impatient(idle_s, now=clock.monotonic)
 
 
-def pulled(link: SlowLink, watched: Watched, waiting: Waiting) -> bytes:
+def pulled(link: SlowLink, watched: Watched, artifact: types.Artifact = UNKNOWN) -> bytes:
     puller = grpc_store.WeightPuller(
-        control_address="127.0.0.1:1", tls=None, num_streams=1, watch=watched, retrying=waiting.retrying
+        control_address="127.0.0.1:1", tls=None, watch=watched, now=watched.clock.monotonic
     )
     target = bytearray(len(DATA))
     try:
-        puller.pull(ARTIFACT, [types.WeightSource(address=link.address, kind="store")], memoryview(target))
+        puller.pull(
+            artifact, [types.WeightSource(address=link.address, kind=enums.SourceKind.STORE)], memoryview(target)
+        )
     finally:
         puller.close()
     return bytes(target)
 
 
 def test_a_pull_that_moves_a_chunk_a_minute_arrives(link: SlowLink) -> None:
-    watched, waiting = Watched(), Waiting()
+    watched = Watched()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        found = pool.submit(pulled, link, watched, waiting)
+        found = pool.submit(pulled, link, watched)
         for count in range(1, 6):
             link.may_go_on.release()
             while len(link.sent) < count:
@@ -220,17 +225,23 @@ def test_a_pull_that_moves_a_chunk_a_minute_arrives(link: SlowLink) -> None:
 
 
 @pytest.mark.covers("weights W-14", "weights 8-3")
-def test_a_pull_goes_on_where_the_link_broke_and_nothing_travels_twice(link: SlowLink) -> None:
+def test_a_pull_goes_on_at_the_first_missing_piece_where_the_link_broke(link: SlowLink) -> None:
+    chunk_by_chunk = pieces.describe(memoryview(DATA), enums.Encoding.WHOLE, piece_bytes=enums.CHUNK_BYTES)
     link.cut_after = [1, 2]
-    link.may_go_on.release(5)
-    assert pulled(link, Watched(), Waiting()) == DATA
+    link.may_go_on.release(9)
+    watched = Watched()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        found = pool.submit(pulled, link, watched, chunk_by_chunk)
+        while not concurrent.futures.wait([found], timeout=0.002).done:
+            watched.clock.tick(0.01)
+        assert found.result() == DATA
     assert len(link.sent) == 5
 
 
 def test_a_pull_whose_source_stands_still_is_cancelled(link: SlowLink) -> None:
-    watched, waiting = Watched(), Waiting()
+    watched = Watched()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        found = pool.submit(pulled, link, watched, waiting)
+        found = pool.submit(pulled, link, watched)
         # Each time it is tried again, the clock has to run out again.
         while not concurrent.futures.wait([found], timeout=0.002).done:
             watched.clock.tick(100.0)

@@ -190,6 +190,15 @@ def manifest(ledger: Ledger, version: int) -> types.WeightVersion:
     return codec.decode(types.WeightVersion, bytes(row["manifest"]))
 
 
+def manifests_with(ledger: Ledger, artifact_id: str) -> list[types.WeightVersion]:
+    """Return the manifests of versions that are not RETIRED and have an artifact."""
+    rows = ledger.db.all(
+        "SELECT manifest FROM versions WHERE (artifact = ? OR changes = ?) AND state <> 'retired'",
+        artifact_id, artifact_id,
+    )  # fmt: skip
+    return [codec.decode(types.WeightVersion, bytes(row["manifest"])) for row in rows if row["manifest"] is not None]
+
+
 def find_layout(ledger: Ledger, layout_id: str) -> types.Layout | None:
     row = ledger.db.one("SELECT data FROM layouts WHERE layout_id = ?", layout_id)
     return None if row is None else codec.decode(types.Layout, bytes(row["data"]))

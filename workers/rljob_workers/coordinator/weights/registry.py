@@ -10,8 +10,11 @@ from rljob_workers.coordinator import context
 from rljob_workers.coordinator.ledger import database, evaluations, groups, sessions, versions
 from rljob_workers.coordinator.policy import version_plan, version_rules
 from rljob_workers.coordinator.reporting import evaluation, status
+from rljob_workers.weights import pieces
 
 logger = logging.getLogger(__name__)
+# Sources that a receiver may say of at once that they failed it: as many as it is named.
+_MOST_FAILED = 16
 
 
 class Publishing:
@@ -19,6 +22,8 @@ class Publishing:
 
     def __init__(self, parts: context.CoordinatorContext) -> None:
         self._context = parts
+        # Of artifacts that are stored, as far as someone asked for them.
+        self._num_pieces: dict[str, int] = {}
 
     async def publish(
         self, *, token: str, proposal: types.WeightVersion, layout: types.Layout | None
@@ -76,14 +81,41 @@ class Publishing:
             raise errors.WeightsError(f"nothing that is stored leads to version {want}")
 
         def collect(ledger: database.Ledger) -> tuple[tuple[types.WeightVersion, ...], types.Layout | None]:
-            chain = tuple(
-                dataclasses.replace(versions.manifest(ledger, hop.version), artifacts=(hop.artifact,)) for hop in hops
-            )
+            chain = tuple(_narrowed(versions.manifest(ledger, hop.version), hop.artifact.artifact_id) for hop in hops)
             return chain, versions.find_layout(ledger, newest.layout_id) if with_layout else None
 
         chain, layout = await self._context.ledger.run(collect)
-        source = types.WeightSource(address=self._context.config.store_address, kind="store")
-        return types.VersionPlan(chain=chain, sources=(source,), layout=layout)
+        for manifest in (*chain, newest):
+            self._note_pieces(manifest)
+        source = types.WeightSource(address=self._context.config.store_address, kind=enums.SourceKind.STORE)
+        image = next((part for part in newest.artifacts if part.encoding is enums.Encoding.WHOLE), None)
+        return types.VersionPlan(chain=chain, sources=(source,), layout=layout, image=image)
+
+    async def sources(self, *, token: str, artifact_id: str, have: bytes, failed: Sequence[str]) -> types.PieceSources:
+        """Note which pieces a rollout has of an artifact and return where it may fetch the others.
+
+        Raises FencedError without a session, WeightsError for an artifact of no version, WireError for other pieces
+        than it has.
+        """
+        if self._context.pods.record_contact(token, now=self._context.clock.now()) is None:
+            await self._context.ledger.run(sessions.check_session, token, enums.Role.ROLLOUT)
+        if artifact_id not in self._num_pieces:
+            for manifest in await self._context.ledger.run(versions.manifests_with, artifact_id):
+                self._note_pieces(manifest)
+        num_pieces = self._num_pieces.get(artifact_id)
+        if num_pieces is None:
+            raise errors.WeightsError(f"artifact {artifact_id} is of no version that is stored; ask for a new plan")
+        return self._context.tracker.ask(
+            token,
+            artifact_id=artifact_id,
+            num_pieces=num_pieces,
+            have=pieces.from_wire(have, num_pieces),
+            failed=failed[:_MOST_FAILED],
+            now=self._context.clock.monotonic(),
+        )
+
+    def _note_pieces(self, manifest: types.WeightVersion) -> None:
+        self._num_pieces |= {artifact.artifact_id: pieces.count(artifact) for artifact in manifest.artifacts}
 
     async def _stored(self, artifact_ids: Iterable[str]) -> dict[str, int | None]:
         """Return the stored bytes of artifacts, None for what is not there."""
@@ -104,6 +136,7 @@ class Publishing:
         for version in retired:
             for artifact_id in version.artifact_ids - retained:
                 self._context.artifacts.remove(artifact_id)
+                self._num_pieces.pop(artifact_id, None)
             logger.info(
                 "version %d was retired", version.version, extra={"event": "retire", "version": version.version}
             )
@@ -124,6 +157,12 @@ class Publishing:
             versions.retire(ledger, [version.version for version in retired])
         gone = {version.version for version in retired}
         return retired, set(_artifact_ids(v for v in everything if v.version not in gone))
+
+
+def _narrowed(manifest: types.WeightVersion, artifact_id: str) -> types.WeightVersion:
+    """Return a manifest with one of its artifacts, as it was published: what the ledger lists has no pieces."""
+    chosen = tuple(artifact for artifact in manifest.artifacts if artifact.artifact_id == artifact_id)
+    return dataclasses.replace(manifest, artifacts=chosen)
 
 
 def _artifact_ids(registered: Iterable[version_rules.Registered]) -> list[str]:

@@ -31,11 +31,10 @@ from rljob_api import enums, errors, process_config
 from rljob_api.wire.v1 import weights_pb2
 from rljob_workers.rpc import channel
 from rljob_workers.runtime import boot
-from rljob_workers.weights import frames
+from rljob_workers.weights import deadlines, frames
 
 logger = logging.getLogger(__name__)
 SERVICE = "rljob.v1.WeightStore"
-MAX_STREAMS = 4
 _PART = ".part"
 _BEAT_S = 1.0
 _HASH_STEP_BYTES = 64 << 20
@@ -124,7 +123,7 @@ class Upload:
 class StoreServicer:
     """The two bulk calls. Files are written and hashed on threads, so that other streams continue."""
 
-    def __init__(self, store: ArtifactStore, *, max_streams: int = MAX_STREAMS) -> None:
+    def __init__(self, store: ArtifactStore, *, max_streams: int = deadlines.MOST_STREAMS) -> None:
         """Serve at most `max_streams` pulls at once."""
         self._store, self._max_streams, self._streams = store, max_streams, 0
         self._verified: set[str] = set()
@@ -183,7 +182,7 @@ class StoreServicer:
         pull = weights_pb2.PullRequest.FromString(request)
         artifact_id, offset, length = pull.artifact_id, pull.offset, pull.length
         if self._streams >= self._max_streams:
-            raise errors.UnavailableError(f"all {self._max_streams} streams are in use")
+            raise errors.BusyError(f"all {self._max_streams} streams are in use")
         self._streams += 1
         try:
             await self._verify(artifact_id)

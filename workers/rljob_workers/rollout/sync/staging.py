@@ -13,8 +13,9 @@ import dataclasses
 from rljob_api import enums, errors, types
 from rljob_workers.rollout.sync import image_buffer
 from rljob_workers.runtime import clock as clocks
-from rljob_workers.weights import delta, initial
+from rljob_workers.weights import delta, initial, pieces
 from rljob_workers.weights import image as images
+from rljob_workers.weights import shelf as shelves
 from rljob_workers.weights.backends import base as backends
 
 # Artifacts that are reported damaged at once.
@@ -38,8 +39,19 @@ class Staged:
 class Stager:
     """Owns the buffer and its layout: the tensors of the model files or of an adapter, in the job's dtype."""
 
-    def __init__(self, *, first: initial.Initial, job: str, puller: backends.Puller, clock: clocks.Clock) -> None:
-        """Build image 0 in the buffer and hash it. Raises WeightsError if there are no model files."""
+    def __init__(
+        self,
+        *,
+        first: initial.Initial,
+        job: str,
+        puller: backends.Puller,
+        clock: clocks.Clock,
+        shelf: shelves.Shelf | None = None,
+    ) -> None:
+        """Build image 0 in the buffer and hash it. Raises WeightsError if there are no model files.
+
+        shelf: what others are served from; None where nobody is.
+        """
         self.layout = first.layout
         self.buffer = image_buffer.ImageBuffer(self.layout.image_bytes)
         self._first, self._puller, self._clock = first, puller, clock
@@ -47,8 +59,10 @@ class Stager:
         self.initial = first.manifest(job, self.buffer.view)
         self.buffer.mark_clean(self.initial.version)
         self._last = Staged(manifest=self.initial, fetch_s=0.0, verify_s=0.0, num_bytes=0)
-        self._scratch = bytearray()
         self._damaged: list[str] = []
+        # The artifact that the version in the buffer is, if it was published whole.
+        self._image: types.Artifact | None = None
+        self._shelf = shelf or shelves.Shelf()
 
     def stage(self, version: types.VersionId) -> Staged:
         """Bring `version` into the buffer. Raises WeightsError or UnavailableError; if a byte of the buffer was
@@ -56,11 +70,17 @@ class Stager:
         """
         if self.buffer.clean == version == self._last.manifest.version:
             return dataclasses.replace(self._last, fetch_s=0.0, verify_s=0.0, num_bytes=0, delta_bytes=0)
-        began = self._clock.monotonic()
-        manifest, num_bytes, delta_bytes = self._initial() if version == self.initial.version else self._pulled(version)
+        began, self._image = self._clock.monotonic(), None
+        try:
+            manifest, num_bytes, delta_bytes = (
+                self._initial() if version == self.initial.version else self._pulled(version)
+            )
+        finally:
+            self._shelf.trim()
         fetched = self._clock.monotonic()
         images.verify(self.buffer.view, self.layout, manifest)
         self.buffer.mark_clean(version)
+        self._serve_image()
         self._last = Staged(
             manifest=manifest,
             fetch_s=fetched - began,
@@ -71,7 +91,7 @@ class Stager:
         return self._last
 
     def _initial(self) -> tuple[types.WeightVersion, int, int]:
-        self.buffer.mark_dirty()
+        self._overwrite()
         self._first.fill(self.buffer.view)
         return self.initial, 0, 0
 
@@ -85,11 +105,12 @@ class Stager:
         changes = self._pulled_changes(deltas, plan.sources)
         # From here on the bytes are no one's version, until they are verified.
         if starts_whole:
-            self.buffer.mark_dirty()
+            self._overwrite()
             self._pull(first.artifacts[0], plan.sources, self.buffer.view)
         elif first.base != self.buffer.clean:
             self._initial()
-        self.buffer.mark_dirty()
+        if changes:
+            self._overwrite()
         for data in changes:
             delta.apply(self.layout, self.buffer.view, data)
         delta_bytes = sum(artifact.num_bytes for artifact in deltas)
@@ -98,17 +119,31 @@ class Stager:
     def _pulled_changes(
         self, artifacts: list[types.Artifact], sources: tuple[types.WeightSource, ...]
     ) -> list[memoryview]:
-        """Return the bytes of artifacts, one after the other in memory that is kept for the next time."""
-        num_bytes = sum(artifact.num_bytes for artifact in artifacts)
-        if len(self._scratch) < num_bytes:
-            self._scratch = bytearray(num_bytes)
-        changes, start = [], 0
+        """Return the bytes of artifacts, each in memory of its own, which others may be served from afterwards."""
+        changes = []
         for artifact in artifacts:
-            place = memoryview(self._scratch)[start : start + artifact.num_bytes]
+            place = memoryview(bytearray(artifact.num_bytes))
             self._pull(artifact, sources, place)
             changes.append(place)
-            start += artifact.num_bytes
         return changes
+
+    def _serve_image(self) -> None:
+        """Offer the buffer to others as the whole image that was published, if changes have led to the same bits.
+
+        Its tensors were verified, the bytes between them were not: each piece is, before it is sent first.
+        """
+        image = self._image
+        if image is None or not image.pieces or image.num_bytes != self.layout.image_bytes:
+            return
+        if image.artifact_id in self._shelf.whole():
+            return
+        holding = self._shelf.hold(image, self.buffer.view, is_kept=False)
+        self._shelf.add(holding, pieces.full(pieces.count(image)), is_checked=False)
+
+    def _overwrite(self) -> None:
+        """Mark the buffer dirty, once no stream to another rollout reads it any more."""
+        self._shelf.withdraw(self.buffer.view)
+        self.buffer.mark_dirty()
 
     def _pull(self, artifact: types.Artifact, sources: tuple[types.WeightSource, ...], into: memoryview) -> None:
         try:
@@ -121,7 +156,7 @@ class Stager:
     def _plan(self, version: types.VersionId) -> types.VersionPlan:
         have = types.NO_VERSION if self.buffer.clean is None else self.buffer.clean
         plan = self._puller.plan(want=version, have=have, with_layout=False, damaged=tuple(self._damaged))
-        self._damaged = []
+        self._damaged, self._image = [], plan.image
         if not plan.chain or plan.chain[-1].version != version:
             raise errors.WeightsError(f"the plan for version {version} does not end in it")
         for manifest in plan.chain:

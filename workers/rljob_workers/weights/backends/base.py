@@ -19,6 +19,7 @@ from rljob_api import enums, errors, process_config, types
 from rljob_api.wire import codec
 from rljob_api.wire.v1 import weights_pb2, weights_pb2_grpc
 from rljob_workers.rpc import channel
+from rljob_workers.weights import shelf, transfers
 
 T = TypeVar("T")
 
@@ -92,6 +93,8 @@ class PlanningPuller(_Registry, abc.ABC):
     def __init__(self, *, control_address: str, tls: process_config.TlsConfig | None, timeout_s: float = 20.0) -> None:
         """`timeout_s`: of a call to the coordinator, which only reads."""
         super().__init__(control_address=control_address, tls=tls, timeout_s=timeout_s)
+        # What this process holds for others, and what it fetched and served.
+        self.shelf, self.transfers = shelf.Shelf(), transfers.Transfers()
 
     def plan(
         self, *, want: types.VersionId, have: int, with_layout: bool, damaged: Sequence[str] = ()

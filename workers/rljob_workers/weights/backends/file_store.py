@@ -80,6 +80,7 @@ class FilePuller(base.PlanningPuller):
             ) from error
         if num_bytes != artifact.num_bytes or blake3.blake3(target, max_threads=2).hexdigest() != artifact.artifact_id:
             raise errors.DigestError(f"artifact {artifact.artifact_id} in {self._folder} does not match its digest")
+        self.transfers.fetched(enums.SourceKind.FILE, num_bytes)
 
 
 def _read(file: io.BufferedIOBase, target: memoryview) -> int:

@@ -1,26 +1,31 @@
-"""`transport: grpc`: bytes go over connections through the coordinator's weight store. Blocking.
+"""`transport: grpc`: bytes go over connections, to the coordinator's weight store, and from there and from rollout to
+rollout. Blocking.
 
-Control calls (Publish, Manifest) use the coordinator's port, bytes the store's port on connections of their own, so
-that neither waits for the other. Artifacts are named by the BLAKE3 of their bytes. Deadlines of bulk calls follow the
-bytes and their progress (deadlines.py); those of control calls are fixed.
+Control calls (Publish, Manifest, Pieces) use the coordinator's port, bytes the store's port on connections of their
+own, so that neither waits for the other. Artifacts are named by the BLAKE3 of their bytes. Deadlines of bulk calls
+follow the bytes and their progress (deadlines.py); those of control calls are fixed.
 """
 
-import concurrent.futures
-import logging
+import contextlib
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 
-import blake3
 import grpc
 
 from rljob_api import enums, errors, process_config, types
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import weights_pb2
 from rljob_workers.rpc import channel
-from rljob_workers.runtime import retry, stall
-from rljob_workers.weights import deadlines, frames
-from rljob_workers.weights.backends import base
+from rljob_workers.runtime import stall
+from rljob_workers.weights import deadlines, frames, pieces
+from rljob_workers.weights.backends import base, fetch
 
-logger = logging.getLogger(__name__)
-
+# A question that is answered late is asked again: streams go on meanwhile.
+_ASK_S = 2.0
+_STORE_CONNECTIONS = 2
+# How long a pull that was stopped may take to end.
+_CLOSE_S = 5.0
 UPLOAD = "/rljob.v1.WeightStore/Upload"
 PULL = "/rljob.v1.WeightStore/Pull"
 
@@ -39,24 +44,26 @@ class WeightPublisher(base.RegisteringPublisher):
         store_address: str,
         tls: process_config.TlsConfig | None,
         timeout_s: float = 120.0,
+        piece_bytes: int = enums.PIECE_BYTES,
         watch: Callable[[float], stall.StallWatch] = stall.StallWatch,
     ) -> None:
-        """`timeout_s`: of control calls; `watch`: makes what ends idle ones."""
+        """`timeout_s`: of control calls; `watch`: makes what ends idle uploads."""
         super().__init__(control_address=control_address, tls=tls, timeout_s=timeout_s)
-        self._store, self._watch = store_address, watch
+        self._store, self._piece_bytes, self._watch = store_address, piece_bytes, watch
         self._bulk = channel.sync_channel(store_address, tls, own_connection=True)
         self._upload = self._bulk.stream_unary(UPLOAD, request_serializer=_identity, response_deserializer=_identity)
 
     def upload(self, data: memoryview, encoding: enums.Encoding) -> types.Artifact:
         """Stream `data` in chunks; the last frame commits it under its digest. Raises DigestError on disagreement."""
-        digest = blake3.blake3(data, max_threads=2).hexdigest()
-        reply = base.translated(self._store, lambda: self._send(data, digest))
+        artifact = pieces.describe(data, encoding, piece_bytes=self._piece_bytes)
+        reply = base.translated(self._store, lambda: self._send(data, artifact.artifact_id))
         stored = weights_pb2.UploadReply.FromString(reply)
-        if stored.artifact_id != digest or stored.num_bytes != len(data):
+        if stored.artifact_id != artifact.artifact_id or stored.num_bytes != artifact.num_bytes:
             raise errors.DigestError(
-                f"the store kept {stored.artifact_id} ({stored.num_bytes} bytes) for {digest} ({len(data)} bytes)"
+                f"the store kept {stored.artifact_id} ({stored.num_bytes} bytes) for {artifact.artifact_id}"
+                f" ({artifact.num_bytes} bytes)"
             )
-        return types.Artifact(artifact_id=digest, encoding=encoding, num_bytes=len(data))
+        return artifact
 
     def _send(self, data: memoryview, digest: str) -> bytes:
         watch = self._watch(deadlines.idle_deadline_s(len(data)))
@@ -85,99 +92,125 @@ def _upload_frames(data: memoryview, digest: str) -> Iterator[bytes]:
 
 
 class WeightPuller(base.PlanningPuller):
-    """Streams over `num_streams` connections per source, interleaved ranges, resumed at the first missing byte."""
+    """Streams pieces from the store and from other rollouts, as the coordinator says (`fetch.py`). One pull at a time.
+
+    Each source has connections of its own, which stay open for as long as the next artifact is fetched from it, too.
+    """
 
     def __init__(
         self,
         *,
         control_address: str,
         tls: process_config.TlsConfig | None,
-        num_streams: int = 2,
+        peer_name: str = "",
         timeout_s: float = 20.0,
         watch: Callable[[float], stall.StallWatch] = stall.StallWatch,
-        retrying: retry.RetryMoving = retry.retry_moving,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Open the control channel; bulk channels are opened per source. `timeout_s`: of control calls.
-
-        watch: makes what ends an idle stream; retrying: what begins it again where it stopped.
+        """Open the control channel. peer_name: the name that certificates of rollouts have; timeout_s: of control
+        calls; watch: makes what ends an idle stream from the store.
         """
         super().__init__(control_address=control_address, tls=tls, timeout_s=timeout_s)
-        self._watch, self._retrying, self._tls, self._num_streams = watch, retrying, tls, num_streams
-        self._bulk: dict[tuple[str, int], grpc.Channel] = {}
+        self._watch, self._now, self._tls, self._peer_name = watch, now, tls, peer_name
+        self._lock, self._pulling = threading.Lock(), threading.Lock()
+        self._fetch: fetch.Fetch | None = None
+        self._channels: dict[tuple[str, int], grpc.Channel] = {}
+        self._used: set[str] = set()
+        # Calls to stores take their connections in turn.
+        self._num_store_calls = 0
 
     def pull(self, artifact: types.Artifact, sources: Sequence[types.WeightSource], into: memoryview) -> None:
-        """Fill `into`, trying each source in turn. Raises what the last one raised: digest, weights or unavailable."""
+        """Fill `into`. Raises what the last source failed with: digest, weights or unavailable."""
         if len(into) < artifact.num_bytes:
             raise errors.WeightsError(f"artifact of {artifact.num_bytes} bytes does not fit into {len(into)}")
-        failure: errors.RLJobError = errors.WeightsError(f"no source for artifact {artifact.artifact_id}")
-        for source in sources:
+        with self._pulling:
+            self._used.clear()
+            self._fetch = fetch.Fetch(
+                artifact, sources, into, remote=self, shelf=self.shelf, counts=self.transfers, now=self._now
+            )
             try:
-                self._pull_from(source, artifact, into)
-                return
-            except errors.RLJobError as error:
-                logger.warning("source %s failed: %s", source.address, error, extra={"error_class": error.name})
-                failure = error
-        raise failure
+                self._fetch.run()
+            finally:
+                self._close_unused()
 
-    def _pull_from(self, source: types.WeightSource, artifact: types.Artifact, into: memoryview) -> None:
-        share = -(-artifact.num_bytes // self._num_streams)
-        ranges = [(start, min(start + share, artifact.num_bytes)) for start in range(0, artifact.num_bytes, share)]
-        with concurrent.futures.ThreadPoolExecutor(len(ranges)) as pool:
-            list(pool.map(lambda job: self._pull_range(source, job[0], artifact, into, job[1]), enumerate(ranges)))
-        if blake3.blake3(into[: artifact.num_bytes], max_threads=2).hexdigest() != artifact.artifact_id:
-            raise errors.DigestError(f"artifact {artifact.artifact_id} from {source.address} does not match its digest")
-
-    def _pull_range(
-        self,
-        source: types.WeightSource,
-        stream: int,
-        artifact: types.Artifact,
-        into: memoryview,
-        span: tuple[int, int],
-    ) -> None:
-        position, end = span
-
-        def go_on() -> None:
-            nonlocal position
-            request = weights_pb2.PullRequest(
-                session=self.session, artifact_id=artifact.artifact_id, offset=position, length=end - position
-            ).SerializeToString()
-            for frame in self._stream(source.address, stream, request, artifact.num_bytes):
-                _, offset, payload = frames.unpack(frame)
-                if offset != position or offset + len(payload) > end:
-                    raise errors.WireError(f"chunk at {offset} where {position} was expected")
-                into[offset : offset + len(payload)] = payload
-                position += len(payload)
-            if position < end:
-                raise errors.UnavailableError(f"{source.address} ended the stream at byte {position} of {end}")
-
-        # The artifact, not the range: that is what the other end may have to hash first.
-        self._retrying(
-            go_on,
-            lambda: position,
-            idle_timeout_s=deadlines.idle_deadline_s(artifact.num_bytes),
-            backoff=retry.Backoff(first_s=0.1, most_s=2.0),
+    def ask(
+        self, artifact: types.Artifact, *, have: int, failed: Sequence[str], opened: fetch.Opened
+    ) -> types.PieceSources:
+        """Tell the coordinator what is here of an artifact, and return where the rest is. Raises UnavailableError."""
+        request = weights_pb2.PiecesRequest(
+            session=self.session, artifact_id=artifact.artifact_id, have=pieces.to_wire(have), failed=failed
         )
+        call = self._stub.Pieces.future(request, timeout=_ASK_S)
+        opened(call)
+        reply = base.translated(self._address, lambda: _result(call))
+        return codec.from_message(types.PieceSources, reply)
 
-    def _stream(self, address: str, stream: int, request: bytes, num_bytes: int) -> Iterator[bytes]:
-        opened = self._bulk.get((address, stream))
-        if opened is None:
-            opened = self._bulk[address, stream] = channel.sync_channel(address, self._tls, own_connection=True)
-        pull = opened.unary_stream(PULL, request_serializer=_identity, response_deserializer=_identity)
-        watch = self._watch(deadlines.idle_deadline_s(num_bytes))
-        call = pull(request, timeout=deadlines.transfer_deadline_s(num_bytes))
-        with watch.cancelling(call.cancel):
+    def stream(
+        self, source: types.WeightSource, artifact: types.Artifact, start: int, end: int, opened: fetch.Opened
+    ) -> Iterator[bytes]:
+        """Yield the frames of bytes [start, end). From another rollout they come within a piece's deadline; a store may
+        first have to hash the artifact, and is given up when nothing moves.
+        """
+        is_peer = source.kind is enums.SourceKind.PEER
+        # A session is a secret between its process and the coordinator.
+        request = weights_pb2.PullRequest(
+            session="" if is_peer else self.session, artifact_id=artifact.artifact_id, offset=start, length=end - start
+        )
+        pull = self._channel(source).unary_stream(PULL, request_serializer=_identity, response_deserializer=_identity)
+        longest_s = (
+            deadlines.piece_deadline_s(end - start) if is_peer else deadlines.transfer_deadline_s(artifact.num_bytes)
+        )
+        watch = self._watch(longest_s if is_peer else deadlines.idle_deadline_s(artifact.num_bytes))
+        call = pull(request.SerializeToString(), timeout=longest_s)
+        opened(call)
+        with contextlib.nullcontext() if is_peer else watch.cancelling(call.cancel):
             try:
                 for frame in call:
                     watch.moved()
                     yield frame
             except grpc.RpcError as error:
-                raise channel.translate(error, f"weight source {address}") from error
+                raise channel.translate(error, f"weight source {source.address}") from error
+            finally:
+                # Of a stream that is given up for what came so far.
+                call.cancel()
+
+    def _channel(self, source: types.WeightSource) -> grpc.Channel:
+        is_peer = source.kind is enums.SourceKind.PEER
+        with self._lock:
+            self._used.add(source.address)
+            self._num_store_calls += not is_peer
+            key = (source.address, 0 if is_peer else self._num_store_calls % _STORE_CONNECTIONS)
+            connection = self._channels.get(key)
+            if connection is None:
+                connection = self._channels[key] = channel.sync_channel(
+                    source.address, self._tls, own_connection=True, server_name=self._peer_name if is_peer else ""
+                )
+        return connection
+
+    def _close_unused(self) -> None:
+        with self._lock:
+            for key in [key for key in self._channels if key[0] not in self._used]:
+                self._channels.pop(key).close()
 
     def close(self) -> None:
+        """End a pull that is under way, then the connections: a call on one that is closed under it may never end."""
+        if self._fetch is not None:
+            self._fetch.stop()
+        ended = self._pulling.acquire(timeout=_CLOSE_S)
         super().close()
-        for opened in self._bulk.values():
-            opened.close()
+        if ended:
+            self._pulling.release()
+        with self._lock:
+            for opened in self._channels.values():
+                opened.close()
+
+
+def _result(call: grpc.Future) -> weights_pb2.PiecesReply:
+    try:
+        reply: weights_pb2.PiecesReply = call.result()
+    except grpc.FutureCancelledError as error:
+        raise errors.UnavailableError("the question who has pieces was given up") from error
+    return reply
 
 
 def _publisher(config: process_config.TrainerConfig) -> WeightPublisher:
@@ -187,7 +220,8 @@ def _publisher(config: process_config.TrainerConfig) -> WeightPublisher:
 
 
 def _puller(config: process_config.RolloutConfig) -> WeightPuller:
-    return WeightPuller(control_address=config.coordinator_address, tls=config.tls)
+    peer_name = "" if config.peers is None or config.tls is None else config.peers.server_name
+    return WeightPuller(control_address=config.coordinator_address, tls=config.tls, peer_name=peer_name)
 
 
 BACKEND = base.Backend(publisher=_publisher, puller=_puller)

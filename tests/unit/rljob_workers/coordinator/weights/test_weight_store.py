@@ -16,7 +16,7 @@ from rljob_api import enums, errors, types
 from rljob_api.wire.v1 import weights_pb2
 from rljob_workers.coordinator.weights import store as weight_store
 from rljob_workers.rpc import channel
-from rljob_workers.weights import frames
+from rljob_workers.weights import frames, pieces
 from rljob_workers.weights.backends import grpc_store
 
 DATA = os.urandom(5 << 20)
@@ -113,9 +113,10 @@ async def test_what_is_uploaded_can_be_pulled(
     address: str, publisher: grpc_store.WeightPublisher, puller: grpc_store.WeightPuller
 ) -> None:
     artifact = await asyncio.to_thread(publisher.upload, memoryview(DATA), enums.Encoding.WHOLE)
-    assert artifact == types.Artifact(artifact_id=NAME, encoding=enums.Encoding.WHOLE, num_bytes=len(DATA))
+    assert artifact == pieces.describe(memoryview(DATA), enums.Encoding.WHOLE)
+    assert artifact.artifact_id == NAME
     into = bytearray(len(DATA))
-    source = types.WeightSource(address=address, kind="store")
+    source = types.WeightSource(address=address, kind=enums.SourceKind.STORE)
     await asyncio.to_thread(puller.pull, artifact, [source], memoryview(into))
     assert bytes(into) == DATA
 
@@ -198,7 +199,7 @@ async def test_a_source_that_is_busy_says_so(store: weight_store.ArtifactStore) 
     request = weights_pb2.PullRequest(session="", artifact_id=NAME, offset=0, length=0).SerializeToString()
     first = servicer.pull(request, None)  # type: ignore[arg-type]  # the context is not looked at
     await anext(first)
-    with pytest.raises(errors.UnavailableError, match="in use"):
+    with pytest.raises(errors.BusyError, match="in use"):
         await anext(servicer.pull(request, None))  # type: ignore[arg-type]  # the same
     assert isinstance(first, AsyncGenerator)
     await first.aclose()

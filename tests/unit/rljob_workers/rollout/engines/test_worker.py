@@ -16,6 +16,7 @@ from rljob_workers.rollout.engines import fake
 from rljob_workers.rollout.episodes import rlvr
 from rljob_workers.rollout.sync import receiver
 from rljob_workers.runtime import metrics as metrics_module
+from rljob_workers.weights import transfers
 
 JOB = process_config.JobIdentity(name="job", namespace="default", uid="u")
 
@@ -33,6 +34,7 @@ class Rig:
         self.stager = fakes.FakeStager(self.events)
         self.slots = wait_accounting.SlotWaits(num_slots=max_groups, clock=self.clock)
         self.metrics = metrics_module.Metrics(role=enums.Role.ROLLOUT, job=JOB)
+        self.transfers, self.offer = transfers.Transfers(), types.NO_OFFER
         self.probes = reporting.Readiness(max_lag_steps=1)
         self.sessions: list[str] = []
         self.options = worker.WorkerOptions(
@@ -73,6 +75,7 @@ class Rig:
             slots=self.slots,
             probes=self.probes,
             metrics=self.metrics,
+            transfers=self.transfers,
             clock=self.clock,
         )
         return worker.WorkerParts(
@@ -84,6 +87,7 @@ class Rig:
             dumper=self.dumper,
             clock=self.clock,
             on_session=self.sessions.append,
+            offer=lambda: self.offer,
         )
 
     async def go(self, seconds: float) -> None:
@@ -586,6 +590,39 @@ async def test_metrics_tell_tokens_waits_versions_and_syncs() -> None:
     assert f"rljob_weight_changed_ratio{{{labels}}} 0.25" in text
     assert f'rljob_weight_sync_bytes_total{{kind="full",{labels}}} 64.0' in text
     assert f'rljob_weight_sync_seconds_count{{phase="pause",{labels}}} 1.0' in text
+    await rig.end()
+
+
+async def test_metrics_tell_where_weights_came_from_what_was_served_and_who_failed() -> None:
+    rig = Rig()
+    await rig.go(0.5)
+    rig.transfers.fetched(enums.SourceKind.STORE, 100)
+    rig.transfers.fetched(enums.SourceKind.PEER, 700)
+    rig.transfers.served(300)
+    rig.transfers.failed(errors.DigestError("piece 3 from 10.0.0.1:50054"))
+    rig.transfers.failed(errors.BusyError("all 4 streams are in use"))
+    # Twice: totals are not added up.
+    await rig.go(3.0)
+    text = rig.metrics.exposition().decode()
+    labels = 'rljob="job",rljob_namespace="default"'
+    counted = {
+        f'rljob_weight_source_bytes_total{{{labels},source="store"}} 100.0',
+        f'rljob_weight_source_bytes_total{{{labels},source="peer"}} 700.0',
+        f'rljob_weight_source_bytes_total{{{labels},source="file"}} 0.0',
+        f"rljob_weight_served_bytes_total{{{labels}}} 300.0",
+        f'rljob_weight_source_failures_total{{reason="digest",{labels}}} 1.0',
+        f'rljob_weight_source_failures_total{{reason="busy",{labels}}} 1.0',
+        f'rljob_weight_source_failures_total{{reason="unavailable",{labels}}} 0.0',
+    }
+    assert counted <= set(text.splitlines())
+    await rig.end()
+
+
+async def test_heartbeats_tell_what_is_served_to_other_rollouts() -> None:
+    rig = Rig()
+    rig.offer = types.WeightOffer(address="10.0.0.1:50054", artifact_ids=("a", "b"))
+    await rig.go(1.5)
+    assert rig.work.beats[-1]["offer"] == rig.offer
     await rig.end()
 
 

@@ -9,7 +9,8 @@ from rljob_api import enums, errors, types
 from rljob_testing import local_weights
 from rljob_testing.clock import FakeClock
 from rljob_workers.rollout.sync import staging
-from rljob_workers.weights import delta, image, initial
+from rljob_workers.weights import delta, frames, image, initial
+from rljob_workers.weights import shelf as shelves
 
 
 def write_model(folder: pathlib.Path) -> pathlib.Path:
@@ -37,7 +38,7 @@ def stager(tmp_path: pathlib.Path, store: local_weights.LocalWeights) -> staging
 
 
 class Line:
-    """What a trainer publishes: each version turns the first byte of each tensor one up."""
+    """What a trainer publishes: each version turns the first byte of each tensor up by its number."""
 
     def __init__(self, store: local_weights.LocalWeights, stager: staging.Stager) -> None:
         self.store, self.layout = store, stager.layout
@@ -49,7 +50,7 @@ class Line:
         before = self.manifests[version - 1]
         data = bytearray(self.images[version - 1])
         for tensor in self.layout.tensors:
-            data[tensor.offset] = (data[tensor.offset] + 1) % 256
+            data[tensor.offset] = (data[tensor.offset] + version) % 256
         digests = image.digests(memoryview(data), self.layout)
         coded = delta.encode(self.layout, memoryview(self.images[version - 1]), memoryview(data)).data
         assert coded is not None
@@ -285,3 +286,96 @@ def test_version_0_can_be_had_again_from_the_files(stager: staging.Stager, line:
 
 def test_another_process_maps_the_same_bytes(stager: staging.Stager) -> None:
     assert pathlib.Path(stager.buffer.path).read_bytes() == bytes(stager.buffer.view)
+
+
+# What others are served from
+
+
+@pytest.fixture
+def serving(tmp_path: pathlib.Path, store: local_weights.LocalWeights, stager: staging.Stager) -> staging.Stager:
+    """A stager of a rollout that serves others; the store hands what it brings to its shelf, as the puller does."""
+    shelf = shelves.Shelf(most_bytes=10_000)
+    store.shelf = shelf
+    first = initial.of_model_files(tmp_path, "bfloat16")
+    return staging.Stager(first=first, job="job", puller=store, clock=FakeClock(), shelf=shelf)
+
+
+def artifact_ids(store: local_weights.LocalWeights, *wanted: tuple[int, enums.Encoding]) -> list[str]:
+    found = [store.artifact(version, encoding) for version, encoding in wanted]
+    return [artifact.artifact_id for artifact in found if artifact is not None]
+
+
+WHOLE, DELTA = enums.Encoding.WHOLE, enums.Encoding.DELTA
+
+
+@pytest.mark.covers("weights 7")
+def test_an_image_that_came_whole_is_served_until_the_next_version_is_written_over_it(
+    serving: staging.Stager, line: Line, store: local_weights.LocalWeights
+) -> None:
+    line.publish(whole=True, changes=False)
+    stage(serving, 1)
+    assert list(store.held()) == artifact_ids(store, (1, WHOLE))
+    line.publish()
+    stage(serving, 2)
+    assert list(store.held()) == artifact_ids(store, (2, DELTA))
+
+
+@pytest.mark.covers("weights 7")
+def test_changes_stay_to_be_served_after_they_were_applied(
+    serving: staging.Stager, line: Line, store: local_weights.LocalWeights
+) -> None:
+    for _ in range(3):
+        line.publish()
+    stage(serving, 2)
+    stage(serving, 3)
+    assert list(store.held()) == artifact_ids(store, (3, DELTA), (2, DELTA), (1, DELTA))
+    assert bytes(serving.buffer.view) == line.images[3]
+
+
+def test_an_image_with_changes_on_top_is_no_longer_the_one_that_came(
+    serving: staging.Stager, line: Line, store: local_weights.LocalWeights
+) -> None:
+    line.publish(whole=True, changes=False)
+    line.publish()
+    stage(serving, 2)
+    assert list(store.held()) == artifact_ids(store, (2, DELTA))
+
+
+def test_an_image_that_changes_have_led_to_is_served_as_the_one_that_was_published(
+    serving: staging.Stager, line: Line, store: local_weights.LocalWeights
+) -> None:
+    line.publish()
+    line.publish(whole=True)
+    stage(serving, 2)
+    assert list(store.held()) == artifact_ids(store, (2, WHOLE), (2, DELTA), (1, DELTA))
+    (name, *_) = store.held()
+    with store.shelf.stream(name) as holding:
+        assert bytes(frames.unpack(store.shelf.frame(holding, 0, 1280))[2]) == line.images[2]
+    line.publish()
+    stage(serving, 3)
+    assert list(store.held()) == artifact_ids(store, (3, DELTA), (2, DELTA), (1, DELTA))
+
+
+def test_version_0_is_no_artifact_and_is_not_served(
+    serving: staging.Stager, line: Line, store: local_weights.LocalWeights
+) -> None:
+    line.publish(whole=True)
+    stage(serving, 1)
+    stage(serving, 0)
+    assert list(store.held()) == artifact_ids(store, (1, DELTA))
+
+
+def test_a_stream_of_an_image_that_is_overwritten_ends_with_moved_and_without_a_wrong_byte(
+    serving: staging.Stager, line: Line, store: local_weights.LocalWeights
+) -> None:
+    line.publish(whole=True, changes=False)
+    stage(serving, 1)
+    line.publish()
+    (name,) = artifact_ids(store, (1, WHOLE))
+    store.shelf.grace_s = 0.0
+    with store.shelf.stream(name) as holding:
+        served = bytes(frames.unpack(store.shelf.frame(holding, 0, 100))[2])
+        stage(serving, 2)
+        with pytest.raises(errors.MovedError):
+            store.shelf.frame(holding, 100, 200)
+    assert served == line.images[1][:100]
