@@ -11,7 +11,7 @@ from rljob_api import enums, process_config
 from rljob_api.manifest.job import RLJob
 from rljob_api.placement import Placement, ProcessPlacement, TrainerPlacement, VerifierPlacement
 
-CONTROL_PORT, STORE_PORT, VERIFY_PORT = 50051, 50052, 50053
+CONTROL_PORT, STORE_PORT, VERIFY_PORT, PEER_PORT = 50051, 50052, 50053, 50054
 HEALTH_PORT = 8080
 RENDEZVOUS_PORT = 29500
 ANY_ADDRESS = "0.0.0.0"
@@ -83,6 +83,7 @@ def cluster_placement(
         store_port=STORE_PORT,
         store_address=f"{coordinator}:{STORE_PORT}",
         rollouts=(_process(enums.Role.ROLLOUT),) * job.spec.rollout.replicas,
+        peers=() if files_carry_weights else (_peer(job),) * job.spec.rollout.replicas,
         verifiers=(_verifier(job, verifier_cores),),
         trainer=TrainerPlacement(
             process=_process(enums.Role.TRAINER),
@@ -104,6 +105,14 @@ def cluster_placement(
 
 def _process(role: enums.Role) -> ProcessPlacement:
     return ProcessPlacement(pod=str(role), health_port=HEALTH_PORT, scratch_dir=SCRATCH_DIR)
+
+
+def _peer(job: RLJob) -> process_config.PeerConfig:
+    """Return where a rollout serves weights: one is dialed by its pod's address, which no certificate has, and proves
+    by the name of the Service of rollouts that it is one of this job's.
+    """
+    name = service_host(job, enums.Role.ROLLOUT)
+    return process_config.PeerConfig(bind_host=ANY_ADDRESS, host="", port=PEER_PORT, server_name=name)
 
 
 def _verifier(job: RLJob, num_cores: int) -> VerifierPlacement:

@@ -103,6 +103,8 @@ def ports(config: process_config.ProcessConfig) -> list[Manifest]:
     listened = {"health": config.health_port}
     if isinstance(config, process_config.CoordinatorConfig):
         listened |= {"control": config.control_port, "store": config.store_port}
+    if isinstance(config, process_config.RolloutConfig) and config.peers is not None:
+        listened["weights"] = config.peers.port
     if isinstance(config, process_config.VerifierConfig):
         listened["verify"] = config.port
     if isinstance(config, process_config.TrainerConfig):
@@ -127,6 +129,11 @@ def _defaults(inputs: Inputs, config: process_config.ProcessConfig) -> list[Mani
 
 def _pod_name() -> Manifest:
     return {"name": "RLJOB_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+
+
+def pod_address() -> Manifest:
+    """Return the variable with the address under which other pods reach this one."""
+    return {"name": "RLJOB_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 
 
 def _stop_command(path: str, stop_s: int) -> list[str]:

@@ -57,6 +57,7 @@ def rollout_deployment(inputs: Inputs, *, replicas: int) -> Manifest:
     role, spec = enums.Role.ROLLOUT, inputs.job.spec
     role_spec = container.RoleContainerSpec(
         resources=container.requested_resources(inputs, role),
+        env=(container.pod_address(),),
         volumes=(storage.rollout_volume(inputs), *model_volumes(inputs, role)),
         mounts=(storage.CHECKPOINT_MOUNT, *model_mounts(inputs)),
         env_from=model_secrets(inputs),

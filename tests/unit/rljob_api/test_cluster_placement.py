@@ -28,6 +28,22 @@ def test_replicas_share_one_config(make_job: MakeJob) -> None:
     assert len(set(cluster_placement(job, verifier_cores=1).rollouts)) == 1
 
 
+def test_rollouts_serve_weights_under_the_address_of_their_pod_and_prove_to_be_rollouts_of_the_job(
+    make_job: MakeJob,
+) -> None:
+    job = in_cluster(make_job({"rollout.replicas": 3}))
+    peers = resolve.resolve(job, cluster_placement(job, verifier_cores=1)).rollouts[2].peers
+    assert peers is not None
+    assert (peers.port, peers.address, peers.server_name) == (50054, "", "job-rollout.team.svc")
+    assert peers.model_copy(update={"host": "10.1.2.3"}).address == "10.1.2.3:50054"
+    assert peers.model_copy(update={"host": "fd00::1"}).address == "[fd00::1]:50054"
+
+
+def test_files_that_all_mount_need_no_rollout_that_serves_them(make_job: MakeJob) -> None:
+    job = in_cluster(make_job({"weightSync.transport": "file"}))
+    assert resolve.resolve(job, cluster_placement(job, verifier_cores=1)).rollouts[0].peers is None
+
+
 def test_rendezvous_of_another_attempt_is_another_host(make_job: MakeJob) -> None:
     job = in_cluster(make_job())
     assert rendezvous_host(job, 2) == "job-trainer-2-0.job-trainer.team.svc"

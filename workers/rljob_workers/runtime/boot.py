@@ -46,6 +46,9 @@ def with_pod_variables(config: ConfigT, environment: Mapping[str, str]) -> Confi
     resolved: dict[str, object] = {}
     if environment.get("RLJOB_POD"):
         resolved["pod"] = environment["RLJOB_POD"]
+    address = environment.get("RLJOB_POD_IP")
+    if isinstance(config, process_config.RolloutConfig) and config.peers is not None and address:
+        resolved["peers"] = config.peers.model_copy(update={"host": address})
     if isinstance(config, process_config.TrainerConfig):
         resolved |= {
             field: _number(name, environment[name], least)

@@ -1,6 +1,6 @@
 import dataclasses
 import json
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -19,6 +19,10 @@ def given() -> inputs.Inputs:
     job = load_manifest(EXAMPLE.read_text())
     job = job.model_copy(update={"metadata": job.metadata.model_copy(update={"uid": "u-1", "namespace": "team"})})
     return inputs.Inputs(job=job, configs=_resolved(job), images=dict.fromkeys(enums.Role, "example/rljob:1"))
+
+
+class Example(Protocol):
+    def make(self, **sections: object) -> inputs.Inputs: ...
 
 
 def _resolved(job: RLJob) -> resolve.ResolvedJob:
@@ -49,6 +53,13 @@ def test_a_role_reaches_and_is_reached_by_its_peers_alone(
     assert isinstance(spec, dict)
     assert [name for rule in spec["ingress"] for name in _peers(rule["from"])] == callers
     assert [name for rule in spec["egress"] for name in _peers(rule.get("to", []))] == called
+
+
+@pytest.mark.covers("security")
+def test_rollouts_reach_each_other_on_the_port_for_weights_alone(example: Example) -> None:
+    spec: Any = network.network_policy(example.make(), R)["spec"]
+    (rule,) = [rule for rule in spec["ingress"] if _peers(rule["from"])]
+    assert rule["ports"] == [{"protocol": "TCP", "port": 50054}]
 
 
 def _dns_rules(given: inputs.Inputs, role: enums.Role) -> list[dict[str, Any]]:

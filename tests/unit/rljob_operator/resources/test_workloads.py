@@ -247,6 +247,20 @@ def test_a_trainer_pod_learns_attempt_rank_and_rendezvous_from_its_variables(exa
     assert _template(given, T)["metadata"]["labels"]["rljob.dev/attempt"] == "3"
 
 
+def test_a_rollout_pod_learns_the_address_under_which_it_serves_weights(example: Example) -> None:
+    given = example.make()
+    assert _env(given, R)["RLJOB_POD_IP"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert {port["name"]: port["containerPort"] for port in _container(given, R)["ports"]} == {
+        "health": 8080,
+        "weights": 50054,
+    }
+
+
+def test_rollouts_that_read_files_listen_on_no_port_for_weights(example: Example) -> None:
+    given = example.make(weightSync={"transport": "file"})
+    assert [port["name"] for port in _container(given, R)["ports"]] == ["health"]
+
+
 def test_a_rendezvous_does_not_wait_for_readiness_and_rollouts_are_found_when_they_serve(example: Example) -> None:
     given = example.make()
     found = {role: services.service(given, role)["spec"] for role in enums.Role}

@@ -3,7 +3,7 @@ import pathlib
 import pytest
 
 from rljob_api import errors, process_config
-from rljob_testing import trainer_makers
+from rljob_testing import sections, trainer_makers
 from rljob_workers.runtime import boot
 
 
@@ -26,6 +26,17 @@ def test_variables_of_the_pod_take_the_place_of_what_the_shared_file_says(
     )
     assert (found.pod, found.attempt, found.node_rank) == ("sums-trainer-7-1-x8k2p", 7, 1)
     assert found.rendezvous_host == "sums-trainer-7-0.sums-trainer"
+
+
+def test_a_rollout_learns_the_address_of_its_pod_under_which_it_serves_weights(tmp_path: pathlib.Path) -> None:
+    peers = process_config.PeerConfig(bind_host="0.0.0.0", host="", port=50054)
+    rollout = sections.make_config(process_config.RolloutConfig, tmp_path, peers=peers)
+    found = boot.with_pod_variables(rollout, {"RLJOB_POD_IP": "10.1.2.3"})
+    assert found.peers is not None
+    assert found.peers.address == "10.1.2.3:50054"
+    assert (
+        boot.with_pod_variables(rollout.model_copy(update={"peers": None}), {"RLJOB_POD_IP": "10.1.2.3"}).peers is None
+    )
 
 
 def test_without_variables_the_file_holds(trainer: process_config.TrainerConfig) -> None:
