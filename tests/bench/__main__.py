@@ -27,6 +27,7 @@ ROWS = {
     "ST6": "st6_attacks",
     "ST7": "st7_load",
     "ST8": "st8_soak",
+    "WP": "wp_peers",
     "WT": "wt_weights",
 }
 _WORST = {"pass": 0, "skipped": 0, "fail": 1, "noisy": 2, "broke": 3}

@@ -48,8 +48,8 @@ Row = Callable[[str, pathlib.Path], Sequence[Measured]]
 
 
 def spread(ratios: Sequence[float]) -> float:
-    """Return interquartile range over median; 0 for fewer than three values."""
-    if len(ratios) < 3:
+    """Return interquartile range over median; 0 for fewer than three values, and where nothing is what is aimed at."""
+    if len(ratios) < 3 or not any(ratios):
         return 0.0
     low, _, high = statistics.quantiles(ratios, n=4)
     return (high - low) / statistics.median(ratios)
