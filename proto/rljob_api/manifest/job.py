@@ -332,9 +332,8 @@ class JobSpec(Section):
     @rule(
         CelRule(
             field="model.reference",
-            rule="double(self.algorithm.loss.klCoef) > 0.0 ? has(self.model.reference) || has(self.model.lora)"
-            " : !has(self.model.reference)",
-            message="a reference model is needed exactly when algorithm.loss.klCoef is above 0",
+            rule="double(self.algorithm.loss.klCoef) > 0.0 || !has(self.model.reference)",
+            message="a reference model is read only where algorithm.loss.klCoef is above 0",
         ),
     )
     def reference_model_is_compared_with(self) -> Iterator[Problem]:
