@@ -24,7 +24,8 @@ SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 FAMILY = """
 import subprocess, sys, time
 worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
-print("worker", worker.pid, flush=True)
+# In one write: who reads it meanwhile must not find half a line.
+print(f"worker {worker.pid}\\n", end="", flush=True)
 time.sleep(600)
 """
 
