@@ -15,7 +15,7 @@ from rljob_testing.sections import make_spec, section
 from rljob_workers.rollout import generation, request_gate
 from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.engines.vllm import engine
-from rljob_workers.rollout.sync import receiver, staging
+from rljob_workers.rollout.sync import receiver, selftest, staging
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.weights import delta, image, initial
 
@@ -105,6 +105,19 @@ class Rig:
         )
         self.loop.run_until_complete(self.receiver.start(session))
         self.num_requests = 0
+
+    def test_itself(self, prompt: Sequence[int]) -> None:
+        """Let the engine pass the test of its start again. Raises ManifestError."""
+        checking = selftest.check(
+            self.engine,
+            layout=self.stager.layout,
+            version=self.stager.initial.version,
+            prompt=tuple(prompt),
+            longest=256,
+            field="spec.model.name",
+            name="tiny",
+        )
+        self.loop.run_until_complete(checking)
 
     def request(self, prompt: Sequence[int], sampling: types.Sampling, seed: int = 1) -> generation.GenerationRequest:
         self.num_requests += 1

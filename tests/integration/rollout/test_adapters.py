@@ -11,7 +11,6 @@ from rljob_api.manifest.model import LoraSpec
 from rljob_testing import models
 from rljob_testing.sections import section
 from rljob_workers.rollout import generation
-from rljob_workers.rollout.sync import selftest
 
 PROMPT = tuple(range(40, 120))
 LORA = section(LoraSpec, rank=4, alpha=16)
@@ -81,16 +80,7 @@ def generate(rig, *, count: int = 12, prompt: Sequence[int] = PROMPT, seed: int 
 def test_version_0_is_the_model_and_an_update_to_it_changes_nothing(adapted, folder: pathlib.Path) -> None:
     before = generate(adapted)
     assert gap(adapted, folder, before, PROMPT, 0) < ROUNDING
-    checking = selftest.check(
-        adapted.engine,
-        layout=adapted.stager.layout,
-        version=adapted.stager.initial.version,
-        prompt=PROMPT,
-        longest=256,
-        field="spec.model.name",
-        name="tiny",
-    )
-    adapted.loop.run_until_complete(checking)
+    adapted.test_itself(PROMPT)
     after = generate(adapted)
     assert (after.output_ids, set(after.versions)) == (before.output_ids, {0})
 

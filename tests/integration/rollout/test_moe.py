@@ -7,7 +7,6 @@ import pytest
 
 from rljob_api import types
 from rljob_testing import models
-from rljob_workers.rollout.sync import selftest
 
 PROMPT = tuple(range(40, 80))
 
@@ -24,16 +23,7 @@ def moe(tmp_path_factory: pytest.TempPathFactory, make_rig) -> Iterator[tuple[ob
 
 def test_an_update_that_changes_no_weight_changes_no_answer_of_experts(moe) -> None:
     rig, _ = moe
-    checking = selftest.check(
-        rig.engine,
-        layout=rig.stager.layout,
-        version=rig.stager.initial.version,
-        prompt=PROMPT,
-        longest=256,
-        field="spec.model.name",
-        name="tiny",
-    )
-    rig.loop.run_until_complete(checking)
+    rig.test_itself(PROMPT)
 
 
 def test_a_version_with_experts_one_by_one_replaces_those_of_the_engine(moe) -> None:

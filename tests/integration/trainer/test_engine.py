@@ -63,10 +63,18 @@ def weights_of(built: deepspeed.Engine, names: list[str]) -> dict[str, torch.Ten
 
 
 def reference(model_dir: pathlib.Path, steps: int) -> tuple[dict[str, torch.Tensor], list[float]]:
-    """Rows one by one through Hugging Face's own attention, and torch's AdamW with clipping."""
     model = transformers.AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
+    norms = train_plainly(model, steps)
+    return {name: value.detach() for name, value in model.named_parameters()}, norms
+
+
+def train_plainly(model: torch.nn.Module, steps: int) -> list[float]:
+    """Train what is not frozen, rows one by one through Hugging Face's own attention, by torch's AdamW with clipping.
+    Return the norms.
+    """
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(
-        model.parameters(),
+        trained,
         lr=OPTIMIZER.learning_rate,
         betas=OPTIMIZER.betas,
         eps=OPTIMIZER.eps,
@@ -82,9 +90,9 @@ def reference(model_dir: pathlib.Path, steps: int) -> tuple[dict[str, torch.Tens
                 for target, advantage in zip(row.targets, row.advantages, strict=True):
                     total = total + log_probs[target - 1, row.tokens[target]] * advantage / 7
         total.backward()
-        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), OPTIMIZER.max_grad_norm)))
+        norms.append(float(torch.nn.utils.clip_grad_norm_(trained, OPTIMIZER.max_grad_norm)))
         optimizer.step()
-    return {name: value.detach() for name, value in model.named_parameters()}, norms
+    return norms
 
 
 @pytest.mark.covers("algorithms 8")
@@ -324,31 +332,13 @@ def test_an_adapter_is_trained_as_adamw_trains_it_and_the_model_without_it_never
 
 
 def expected_adapter(model_dir: pathlib.Path, steps: int) -> dict[str, torch.Tensor]:
-    """PEFT's own model, rows one by one, and torch's AdamW with clipping."""
+    """PEFT's own model."""
     base = transformers.AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
     spec = makers.make_trainer_config(model_dir, {"model.lora": {"rank": 4}}).spec
     first = initial.of_job(spec, model_dir)
     model = peft.get_peft_model(base, peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear"))
     peft.set_peft_model_state_dict(model, dict(export.views(first.layout, first.image())))
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(
-        trained,
-        lr=OPTIMIZER.learning_rate,
-        betas=OPTIMIZER.betas,
-        eps=OPTIMIZER.eps,
-        weight_decay=OPTIMIZER.weight_decay,
-    )
-    for _ in range(steps):
-        optimizer.zero_grad()
-        total = torch.zeros(())
-        for group in makers.make_rows(groups=2, size=3):
-            for row in group:
-                log_probs = torch.log_softmax(model(input_ids=torch.tensor([row.tokens])).logits[0], dim=-1)
-                for target, advantage in zip(row.targets, row.advantages, strict=True):
-                    total = total + log_probs[target - 1, row.tokens[target]] * advantage / 7
-        total.backward()
-        torch.nn.utils.clip_grad_norm_(trained, OPTIMIZER.max_grad_norm)
-        optimizer.step()
+    train_plainly(model, steps)
     return peft.get_peft_model_state_dict(model)
 
 

@@ -108,7 +108,7 @@ def run_rank(
         torch.cuda.set_device(device)
     model_dir = builtin.ensure_model(config.model)
     # On disk in the files' format; twice that where they are narrower than what is published.
-    num_bytes = 2 * sum(path.stat().st_size for path in model_dir.glob("*.safetensors"))
+    num_bytes = 2 * image.files_bytes(model_dir)
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
         timeout=datetime.timedelta(seconds=deadlines.collective_deadline_s(num_bytes)),

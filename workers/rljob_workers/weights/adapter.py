@@ -21,7 +21,8 @@ from rljob_api import errors, types
 from rljob_api.manifest.model import ALL_LINEAR, LoraSpec
 from rljob_workers.weights import image as images
 
-_PREFIX = "base_model.model."
+# What PEFT puts before the names of a model's tensors in its files.
+PEFT_PREFIX = "base_model.model."
 _LAYERS = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.\d+\.")
 _DIGITS = 24
 
@@ -42,7 +43,7 @@ class AdaptedLayer:
 
 def tensors_of(layer: str) -> tuple[str, str]:
     """Return the names of A and B of a layer in an image, which are those in a file of PEFT."""
-    return f"{_PREFIX}{layer}.lora_A.weight", f"{_PREFIX}{layer}.lora_B.weight"
+    return f"{PEFT_PREFIX}{layer}.lora_A.weight", f"{PEFT_PREFIX}{layer}.lora_B.weight"
 
 
 def adapted_layers(files: types.Layout, lora: LoraSpec, *, name: str) -> list[AdaptedLayer]:

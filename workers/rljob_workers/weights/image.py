@@ -120,6 +120,11 @@ def _safetensors_files(directory: pathlib.Path) -> list[pathlib.Path]:
     return files
 
 
+def files_bytes(directory: pathlib.Path) -> int:
+    """Return the bytes of the model files of a Hugging Face folder, 0 without any."""
+    return sum(path.stat().st_size for path in directory.glob("*.safetensors"))
+
+
 def _header(path: pathlib.Path) -> tuple[dict[str, dict[str, object]], int]:
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))

@@ -44,7 +44,7 @@ class Job:
     @property
     def pieces(self) -> int:
         """The set of them."""
-        return pieces.full(self.after) & ~pieces.full(self.first)
+        return pieces.between(self.first, self.after)
 
 
 def choose(sources: Sequence[Source], *, missing: int, under_way: int, twice: int, rng: random.Random) -> Job | None:

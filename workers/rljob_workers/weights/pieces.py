@@ -7,7 +7,7 @@ xxh3-128 finds damage and says which source it came from; that the whole is what
 BLAKE3 that names an artifact.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import blake3
 import xxhash
@@ -41,7 +41,7 @@ def bounds(artifact: types.Artifact, first: int, after: int) -> tuple[int, int]:
 def covering(artifact: types.Artifact, start: int, end: int) -> int:
     """Return the pieces that hold bytes [start, end)."""
     first, after = start // _size(artifact), -(-end // _size(artifact))
-    return full(after) & ~full(first)
+    return between(first, after)
 
 
 def matches(artifact: types.Artifact, piece: int, digest: bytes) -> bool:
@@ -53,6 +53,19 @@ def matches(artifact: types.Artifact, piece: int, digest: bytes) -> bool:
 def full(num_pieces: int) -> int:
     """Return the set of all of so many pieces."""
     return (1 << num_pieces) - 1
+
+
+def between(first: int, after: int) -> int:
+    """Return the set of pieces [first, after)."""
+    return full(after) & ~full(first)
+
+
+def union(piece_sets: Iterable[int]) -> int:
+    """Return the set of what is in any of them."""
+    in_any = 0
+    for piece_set in piece_sets:
+        in_any |= piece_set
+    return in_any
 
 
 def members(piece_set: int) -> Iterator[int]:

@@ -11,7 +11,7 @@ Source: BitTorrent's tracker and piece selection (Cohen, Incentives Build Robust
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rljob_workers.weights import pieces
 
@@ -64,7 +64,7 @@ def plan(asker: Receiver, others: Sequence[Receiver], *, num_pieces: int, num_ro
     """
     missing = pieces.full(num_pieces) & ~asker.have
     serving = [other for other in others if other.serves and other.have & missing]
-    on_rollouts = _union(other.have for other in serving)
+    on_rollouts = pieces.union(other.have for other in serving)
     useful = sorted(serving, key=lambda other: (other.named, -(other.have & missing).bit_count(), other.token))
     sources = tuple(other.token for other in useful[:_MOST_SOURCES])
     on_none = missing & ~on_rollouts
@@ -74,16 +74,9 @@ def plan(asker: Receiver, others: Sequence[Receiver], *, num_pieces: int, num_ro
         (grant.at, grant.pieces & ~other.have) for other in others if other.serves for grant in other.granted
     ]
     most = min(max(_LEAST_GIVEN, num_pieces // (_PARTS * num_rollouts)), _MOST_GIVEN)
-    own = pieces.lowest(_union(grant.pieces for grant in asker.granted) & on_none, most)
-    free = on_none & ~own & ~_union(theirs for _, theirs in granted_others)
+    own = pieces.lowest(pieces.union(grant.pieces for grant in asker.granted) & on_none, most)
+    free = on_none & ~own & ~pieces.union(theirs for _, theirs in granted_others)
     share = own | pieces.lowest(free, most - own.bit_count())
     if not share and not missing & on_rollouts:
-        share = pieces.lowest(_union(theirs for at, theirs in granted_others if now - at > LATE_S) & on_none, 1)
+        share = pieces.lowest(pieces.union(theirs for at, theirs in granted_others if now - at > LATE_S) & on_none, 1)
     return Plan(share=share, sources=sources)
-
-
-def _union(sets: Iterable[int]) -> int:
-    union = 0
-    for piece_set in sets:
-        union |= piece_set
-    return union

@@ -151,8 +151,5 @@ def _granted(before: tuple[piece_plan.Grant, ...], share: int, now: float) -> tu
     remaining = tuple(
         dataclasses.replace(grant, pieces=grant.pieces & share) for grant in before if grant.pieces & share
     )
-    granted_before = 0
-    for grant in remaining:
-        granted_before |= grant.pieces
-    fresh = share & ~granted_before
+    fresh = share & ~pieces.union(grant.pieces for grant in remaining)
     return (*remaining, piece_plan.Grant(pieces=fresh, at=now)) if fresh else remaining

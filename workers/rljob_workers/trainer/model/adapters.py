@@ -16,9 +16,9 @@ from peft.tuners import tuners_utils
 
 from rljob_api import errors, types
 from rljob_api.manifest.model import LoraSpec
+from rljob_workers.weights.adapter import PEFT_PREFIX
 
 _NAME = "default"
-_PREFIX = "base_model.model."
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class SavedNames:
 
 
 def _saved_name(name: str) -> str:
-    return _PREFIX + name.replace(f".{_NAME}.", ".", 1)
+    return PEFT_PREFIX + name.replace(f".{_NAME}.", ".", 1)
 
 
 def _layers(lm: Any) -> list[Any]:

@@ -155,9 +155,9 @@ class FetchState:
 
     def unanswered(self, now: float) -> None:
         """Continue without the coordinator: what no rollout is known to have and gives may be asked of the store."""
-        on_peers = 0
-        for entry in self._sources.values():
-            on_peers |= entry.may_take if entry.is_peer and entry.out_until <= now else 0
+        on_peers = pieces.union(
+            entry.may_take for entry in self._sources.values() if entry.is_peer and entry.out_until <= now
+        )
         for entry in self._sources.values():
             if not entry.is_peer:
                 entry.may_take = self.missing & ~on_peers

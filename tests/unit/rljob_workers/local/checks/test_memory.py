@@ -1,5 +1,7 @@
 """Figures of docs/design/performance.md#s-4."""
 
+from typing import Any
+
 import pytest
 
 from rljob_api.manifest.model import LoraSpec
@@ -44,17 +46,22 @@ def test_cache_per_token_of_known_models(layers: int, heads: int, size: int, exp
     assert kv_bytes_per_token(shape) == expected
 
 
-def test_estimate_of_the_built_in_model() -> None:
-    estimate = memory_estimate(
-        SMOLLM2_135M,
-        zero_stage=0,
-        num_ranks=1,
+def estimate_of(shape: ModelShape, *, zero_stage: int, num_ranks: int, **more: Any) -> MemoryEstimate:
+    return memory_estimate(
+        shape,
+        zero_stage=zero_stage,
+        num_ranks=num_ranks,
         tokens_per_micro_batch=1000,
         logits_chunk_tokens=1024,
         gradient_checkpointing=True,
         max_model_len=256,
         max_num_seqs=64,
+        **more,
     )
+
+
+def test_estimate_of_the_built_in_model() -> None:
+    estimate = estimate_of(SMOLLM2_135M, zero_stage=0, num_ranks=1)
     assert estimate.state_bytes == 16 * 134_515_008
     assert estimate.activation_bytes == 1000 * 576 * (30 * 2 + 34)
     assert estimate.head_bytes == 1000 * 49_152 * 10
@@ -65,18 +72,7 @@ def test_estimate_of_the_built_in_model() -> None:
 
 def test_a_critic_doubles_the_state_and_a_reference_adds_its_weights_on_every_rank() -> None:
     alone, both = (
-        memory_estimate(
-            SMOLLM2_135M,
-            zero_stage=3,
-            num_ranks=4,
-            tokens_per_micro_batch=1000,
-            logits_chunk_tokens=1024,
-            gradient_checkpointing=True,
-            max_model_len=256,
-            max_num_seqs=64,
-            critic=others,
-            reference=others,
-        )
+        estimate_of(SMOLLM2_135M, zero_stage=3, num_ranks=4, critic=others, reference=others)
         for others in (False, True)
     )
     assert both.critic_bytes == both.state_bytes == 4 * 134_515_008
@@ -99,17 +95,7 @@ def test_an_adapter_trains_rank_times_inputs_and_outputs_of_each_matrix_and_its_
     assert adapter_params(shape, section(LoraSpec, targets=("qkv_proj",))) is None
 
     def estimate(zero_stage: int, trained: int) -> MemoryEstimate:
-        return memory_estimate(
-            shape,
-            zero_stage=zero_stage,
-            num_ranks=4,
-            tokens_per_micro_batch=1000,
-            logits_chunk_tokens=1024,
-            gradient_checkpointing=True,
-            max_model_len=256,
-            max_num_seqs=64,
-            adapter=trained,
-        )
+        return estimate_of(shape, zero_stage=zero_stage, num_ranks=4, adapter=trained)
 
     # The model in bf16, and 16 bytes of each parameter of the adapter; ZeRO 3 divides both among the ranks.
     assert estimate(0, adapter).state_bytes == 2_000_000 + 16 * adapter
