@@ -8,15 +8,17 @@ version 0, which every process of a run makes alike, or a checkpoint's.
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import peft
 import torch
-from peft.tuners import tuners_utils
 
 from rljob_api import errors, types
 from rljob_api.manifest.model import LoraSpec
 from rljob_workers.weights.adapter import PEFT_PREFIX
+
+# Where it is used: its import takes 1.3 s, and most runs train no adapter.
+if TYPE_CHECKING:
+    import peft
 
 _NAME = "default"
 
@@ -30,8 +32,10 @@ class Adapter:
     values: Mapping[str, torch.Tensor]
 
 
-def config(lora: LoraSpec, layout: types.Layout, *, base: str) -> peft.LoraConfig:
+def config(lora: LoraSpec, layout: types.Layout, *, base: str) -> "peft.LoraConfig":
     """Return PEFT's description of an adapter of this layout. base: what the model is called where it is loaded."""
+    import peft
+
     return peft.LoraConfig(
         task_type="CAUSAL_LM",
         base_model_name_or_path=base,
@@ -49,6 +53,8 @@ def add(lm: Any, adapter: Adapter) -> None:
 
     Raises ManifestError if PEFT adapts other layers than the layout, which follows from the model files, says.
     """
+    import peft
+
     dtype, lora = lm.dtype, adapter.lora
     lm.requires_grad_(False)
     peft.inject_adapter_in_model(config(lora, adapter.layout, base=""), lm, adapter_name=_NAME)
@@ -114,4 +120,6 @@ def _saved_name(name: str) -> str:
 
 
 def _layers(lm: Any) -> list[Any]:
+    from peft.tuners import tuners_utils
+
     return [module for module in lm.modules() if isinstance(module, tuners_utils.BaseTunerLayer)]

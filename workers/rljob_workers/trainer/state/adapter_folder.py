@@ -9,18 +9,21 @@ is exported does not depend on how many versions came before.
 import contextlib
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import peft
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from rljob_workers.weights import adapter
 
+if TYPE_CHECKING:
+    import peft
+
 _WEIGHTS = "adapter_model.safetensors"
 
 
-def write(folder: pathlib.Path, tensors: Mapping[str, torch.Tensor], config: peft.LoraConfig) -> None:
+def write(folder: pathlib.Path, tensors: Mapping[str, torch.Tensor], config: "peft.LoraConfig") -> None:
     """Write what `peft.PeftModel.from_pretrained` reads. tensors: A and B by the names of an image."""
     config.save_pretrained(str(folder))
     save_file(dict(tensors), folder / _WEIGHTS, metadata={"format": "pt"})
