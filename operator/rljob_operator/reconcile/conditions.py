@@ -52,7 +52,7 @@ def degraded_message(reason_: str, *, fraction: str, concerns: Sequence[types.Co
 
 
 _MOST_MESSAGE = 1024
-_KNOWN = frozenset(Type)
+_KNOWN: Mapping[str, Type] = {str(kind): kind for kind in Type}
 _READY_TYPES = {
     enums.Role.COORDINATOR: Type.COORDINATOR_READY,
     enums.Role.TRAINER: Type.TRAINER_READY,
@@ -99,12 +99,12 @@ class RunOutcome:
 
 def statuses(conditions_: Sequence[Condition]) -> dict[Type, str]:
     """Return status by type; types that we do not know are left out."""
-    return {Type(condition.type): condition.status for condition in conditions_ if condition.type in _KNOWN}
+    return {_KNOWN[each.type]: each.status for each in conditions_ if each.type in _KNOWN}
 
 
 def reasons(current: Sequence[Condition]) -> dict[Type, str]:
     """Return reason by type; types that we do not know are left out."""
-    return {Type(condition.type): condition.reason for condition in current if condition.type in _KNOWN}
+    return {_KNOWN[each.type]: each.reason for each in current if each.type in _KNOWN}
 
 
 def conditions(observed: Observed, outcome: RunOutcome, *, now: float) -> tuple[Condition, ...]:

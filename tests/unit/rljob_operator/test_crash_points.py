@@ -14,6 +14,7 @@ NUM_TRIPLES = 1000
 SEED = 20
 NUM_POINTS = 90
 NUM_ORDERS = 32
+JOB = operator_job()
 
 
 def _tell(run: Run, *, step: int) -> None:
@@ -66,7 +67,7 @@ def end_state(run: Run) -> tuple[object, ...]:
 
 
 def told(order_seed: int, kill_at: frozenset[int] = frozenset()) -> Run:
-    run = Run(operator_job(), kill_at=kill_at)
+    run = Run(JOB, kill_at=kill_at)
     story(run, random.Random(order_seed))
     return run
 

@@ -16,6 +16,7 @@ NUM_RUNS = 60
 NUM_DEATHS = 1000
 NUM_ORDERS = 8
 SEED = 21
+JOB = operator_job()
 TROUBLE = Faults(hears=0.15, conflicts=0.05, lost=0.05, dies=0.02)
 
 
@@ -63,10 +64,10 @@ def _told(run: Run, order_seed: int) -> Run:
 def test_two_operators_end_where_an_undisturbed_one_ends() -> None:
     print(f"seed {SEED}")
     chance, num_deaths = random.Random(SEED), 0
-    alone = [_end(_told(Run(operator_job()), order_seed)) for order_seed in range(NUM_ORDERS)]
+    alone = [_end(_told(Run(JOB), order_seed)) for order_seed in range(NUM_ORDERS)]
     for _ in range(NUM_RUNS):
         order_seed, seed = chance.randrange(NUM_ORDERS), chance.randrange(1 << 30)
-        run = _told(Rivals(operator_job(), seed=seed, faults=TROUBLE), order_seed)
+        run = _told(Rivals(JOB, seed=seed, faults=TROUBLE), order_seed)
         assert _end(run) == alone[order_seed], (order_seed, seed)
         assert run.cluster.jobs_made == ["job-trainer-1", "job-trainer-2", "job-trainer-3"], (order_seed, seed)
         num_deaths += run.num_deaths
