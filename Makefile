@@ -29,8 +29,7 @@ export RLJOB_NODES ?= $(if $(filter true,$(CI)),1,0)
 CLUSTER_NODES := $(if $(filter 1 all,$(RLJOB_NODES)),--nodes)
 # Whole runs take minutes and wait a third of the time: five run at once (3 GB each), and what takes longest, or waits
 # most, begins first.
-# The table at scale waits most of its time and two nodes half of theirs, so each runs beside what never waits and gives
-# way (nice): the table beside unit tests and checks, the nodes beside the contracts.
+# The table at scale and the nodes wait half of their time: they run beside unit tests and checks, which give way (nice).
 LONG_FIRST := $(addprefix tests/integration/,test_interrupted_run.py test_whole_run.py trainer/test_processes.py) \
   $(addprefix tests/cluster/operator/,test_rights.py test_outages.py)
 
@@ -59,16 +58,14 @@ test: setup  ## everything that this machine can run; says what it cannot
 	  $(MAKE) --no-print-directory cluster-tools || [ "$$CI" != true ]; fi
 	@$(BIN)/python -c "from release import krew; krew.fetch()" || echo "a release is not tested: no packages for other platforms"
 	@status=0; said=$$(mktemp -d); \
-	$(BIN)/python -m pytest -s tests/cluster/scale >$$said/table 2>&1 & scale=$$!; \
+	( $(BIN)/python -m pytest -s tests/cluster/scale || status=1; \
+	  $(BIN)/python -m pytest tests/cluster/nodes || status=1; exit $$status ) >$$said/waiting 2>&1 & waiting=$$!; \
 	nice $(MAKE) --no-print-directory check >$$said/check 2>&1 & check=$$!; \
 	nice $(BIN)/python -m pytest tests/unit -n auto --maxprocesses 4 --dist worksteal || status=1; \
 	wait $$check || status=1; cat $$said/check; \
-	wait $$scale || status=1; cat $$said/table; \
-	$(BIN)/python -m pytest $(LONG_FIRST) tests/integration tests/cluster tests/gpu \
+	wait $$waiting || status=1; cat $$said/waiting; rm -r $$said; \
+	$(BIN)/python -m pytest $(LONG_FIRST) tests/integration tests/cluster tests/gpu tests/contract \
 	  --ignore=tests/cluster/nodes --ignore=tests/cluster/scale -n 5 --dist loadfile --no-loadscope-reorder || status=1; \
-	nice $(BIN)/python -m pytest tests/contract >$$said/contracts 2>&1 & contracts=$$!; \
-	$(BIN)/python -m pytest tests/cluster/nodes || status=1; \
-	wait $$contracts || status=1; cat $$said/contracts; rm -r $$said; \
 	exit $$status
 
 check: setup  ## format, lint, types, import contracts

@@ -7,8 +7,10 @@ import pathlib
 import shutil
 import signal
 import tempfile
+from typing import Any
 
 import hypothesis
+import pytest
 
 TESTS = str(pathlib.Path(__file__).parent)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [TESTS, os.environ.get("PYTHONPATH", "")]))
@@ -49,6 +51,14 @@ def _own_temporary_folder() -> pathlib.Path | None:
 
 
 _OWN = _own_temporary_folder()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Deal out tests of `--dist loadfile`."""
+    from rljob_testing.shared_clusters import ByCluster
+
+    return ByCluster(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_unconfigure() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from rljob_api import enums, metric_names
 from rljob_api.wire import generate
+from rljob_testing import shared_clusters
 
 ROOT = pathlib.Path(__file__).parents[2]
 MOST_MODULES = 16
@@ -40,6 +41,12 @@ def test_test_folders_are_no_packages() -> None:
         if path.relative_to(ROOT / "tests").parts[0] not in ("rljob_testing", "bench")
     ]
     assert not inits, f"delete {inits}: test folders are collected by importlib"
+
+
+def test_files_whose_tests_share_a_cluster_are_there_and_share_one() -> None:
+    files = [file for group in shared_clusters.FILES.values() for file in group]
+    assert [file for file in files if not (ROOT / file).is_file()] == []
+    assert len(set(files)) == len(files)
 
 
 def test_committed_stubs_are_what_the_proto_files_generate(tmp_path: pathlib.Path) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 from generators import CHART
 from release import archives, krew, olm_bundle, sbom
 from release.__main__ import main
@@ -219,6 +221,11 @@ def test_a_bill_of_materials_lists_the_packages_of_its_lock_with_their_hashes(re
     text = (ROOT / f"workers/constraints/{lock}.txt").read_text()
     assert len(hashes) > len(bill["components"])
     assert all(f"--hash=sha256:{digest}" in text for digest in hashes)
+
+
+def test_a_bill_of_materials_keeps_the_schema_of_cyclonedx(release: pathlib.Path) -> None:
+    bill = sbom.path(release, "cli").read_text()
+    assert JsonStrictValidator(SchemaVersion.from_version(sbom.CYCLONEDX)).validate_str(bill) is None
 
 
 def test_the_package_of_the_chart_renders_what_its_folder_renders(

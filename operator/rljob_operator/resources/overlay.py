@@ -22,7 +22,6 @@ MERGE_KEYS: Mapping[str, str] = {
     "resourceClaims": "name",
     "volumeMounts": "mountPath",
     "hostAliases": "ip",
-    "topologySpreadConstraints": "topologyKey",
 }
 ADDED = ("tolerations", "envFrom")
 # What stays of a pod's security context that is replaced.

@@ -2,6 +2,7 @@
 server, with processes of both versions. Stand-ins answer for the coordinators and play the kubelets.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -45,6 +46,12 @@ def versions(installed: Installed, tmp_path: pathlib.Path) -> Iterator[tuple[Ope
             operator_installation.grant(installed.cluster, helm, system=operator_installation.NAMESPACE)
 
 
+@pytest.fixture
+def api(installed: Installed) -> Iterator[ClusterApi]:
+    with contextlib.closing(ClusterApi(installed.cluster)) as client:
+        yield client
+
+
 def _pods(pair: OperatorPair) -> dict[str, tuple[str, int]]:
     """Return uid and restarts of each pod by name."""
     return {
@@ -82,10 +89,10 @@ def _config(api: ClusterApi, job: str) -> dict[str, Any]:
 
 @pytest.mark.timeout(1800)
 def test_upgrade_to_a_version_with_a_new_field_touches_no_pod_of_jobs_that_step(
-    installed: Installed, versions: tuple[OperatorPair, next_version.NextVersion]
+    installed: Installed, api: ClusterApi, versions: tuple[OperatorPair, next_version.NextVersion]
 ) -> None:
     pair, following = versions
-    api, old, new = ClusterApi(installed.cluster), pair.operators["a"], pair.operators["b"]
+    old, new = pair.operators["a"], pair.operators["b"]
     old.start()
     old.ready()
     pair.load.create(SHAPE, 0, NUM_JOBS)
@@ -126,4 +133,3 @@ def test_upgrade_to_a_version_with_a_new_field_touches_no_pod_of_jobs_that_step(
     made = _templates(api)["StatefulSet", f"job-{NUM_JOBS}-coordinator"]
     (container,) = made["spec"]["containers"]
     assert container["startupProbe"]["periodSeconds"] == next_version.PROBE_PERIOD_S
-    api.close()

@@ -4,6 +4,7 @@ Images come from a template that all nodes share; a node's own root lies in the 
 within one file system only. Everything else lies in the run folder; all of it goes with the node.
 """
 
+import contextlib
 import json
 import pathlib
 import shutil
@@ -80,8 +81,10 @@ class Node:
         for left in _ADDRESSES.glob(f"{self.cgroup}-*"):
             left.unlink(missing_ok=True)
         for left in _LOGS.glob("*.log"):
-            if str(self.folder) in str(left.readlink()):
-                left.unlink(missing_ok=True)
+            # The folder is the machine's: another cluster's kubelet may have removed a link of its own meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                if str(self.folder) in str(left.readlink()):
+                    left.unlink()
         shutil.rmtree(self.folder, ignore_errors=True)
         roots.discard(self.runtime.root)
 

@@ -132,6 +132,21 @@ def test_a_spread_counts_the_roles_own_pods_unless_it_says_what(example: Example
     assert second["labelSelector"] == {}
 
 
+def test_a_spread_over_as_many_zones_as_a_platform_asks_for_is_the_pods_as_it_is_written(example: Example) -> None:
+    spread = {
+        "topologyKey": "topology.kubernetes.io/zone",
+        "maxSkew": 1,
+        "minDomains": 3,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"team": "blue"}},
+        "matchLabelKeys": ["rljob.dev/attempt"],
+        "nodeTaintsPolicy": "Honor",
+    }
+    hint = {**spread, "maxSkew": 2, "whenUnsatisfiable": "ScheduleAnyway"}
+    pod = pod_of(example, T, topologySpreadConstraints=[spread, hint])
+    assert pod["topologySpreadConstraints"] == [spread, hint]
+
+
 def test_labels_of_the_platform_are_added_and_ours_stay(example: Example) -> None:
     labels = template_of(example, T, {"metadata": {"labels": {"team": "blue"}}})["metadata"]["labels"]
     assert (labels["team"], labels["rljob.dev/role"], labels["rljob.dev/attempt"]) == ("blue", "trainer", "1")
