@@ -30,8 +30,9 @@ CLUSTER_NODES := $(if $(filter 1 all,$(RLJOB_NODES)),--nodes)
 # Whole runs take minutes and wait a third of the time: five run at once (3 GB each), and what takes longest, or waits
 # most, begins first.
 # The table at scale and the nodes wait half of their time: they run beside unit tests and checks, which give way (nice).
-LONG_FIRST := $(addprefix tests/integration/,test_interrupted_run.py test_whole_run.py trainer/test_processes.py) \
-  $(addprefix tests/cluster/operator/,test_rights.py test_outages.py)
+LONG_FIRST := $(addprefix tests/cluster/operator/,test_outages.py test_rights.py) \
+  $(addprefix tests/integration/,test_interrupted_run.py test_whole_run.py trainer/test_processes.py) \
+  tests/cluster/operator/test_leaders.py
 
 .PHONY: help demo test check fmt gen gpu bench lock release clean setup cluster-tools cluster-up cluster-test \
   cluster-down kubernetes-versions
