@@ -1,12 +1,8 @@
 """A real vLLM engine and what stands around it in a rollout: gate, stager, receiver; with a store in this process."""
 
 import asyncio
-import gc
 import pathlib
-import warnings
 from collections.abc import Sequence
-
-import zmq
 
 from rljob_api import enums, types
 from rljob_api.manifest.model import LoraSpec
@@ -144,13 +140,5 @@ class Rig:
         return self.receiver.state is enums.ReceiverState.SERVING and self.receiver.served.version != version
 
     def close(self) -> None:
-        with warnings.catch_warnings():
-            # vLLM leaves ZeroMQ contexts to the garbage collector, which complains about them.
-            warnings.simplefilter("ignore", ResourceWarning)
-            self.loop.run_until_complete(self.engine.close())
-            self.loop.close()
-            gc.collect()
-            for context in [found for found in gc.get_objects() if isinstance(found, zmq.Context)]:
-                # A shadow shares another's handle, which may be closed once only.
-                if not context._shadow and not context.closed:
-                    context.destroy(linger=0)
+        self.loop.run_until_complete(self.engine.close())
+        self.loop.close()

@@ -1,12 +1,14 @@
 """Real engine processes that die: the child with its parent, and the parent that continues with a new child."""
 
 import asyncio
+import gc
 import pathlib
 import signal
 import subprocess
 import sys
 
 import psutil
+import zmq
 
 from rljob_api import types
 from rljob_api.enums import ReceiverState
@@ -58,6 +60,7 @@ def test_an_engine_process_that_was_killed_is_replaced_and_serves_the_same_versi
     if rig.receiver.served.version != 1:
         assert rig.loop.run_until_complete(rig.follow(1)).failure == ""
     (core,) = [process for process in psutil.Process().children() if "EngineCor" in process.name()]
+    contexts = _open_contexts()
     core.kill()
     core.wait(timeout=60.0)
 
@@ -76,3 +79,8 @@ def test_an_engine_process_that_was_killed_is_replaced_and_serves_the_same_versi
     sampling = types.Sampling(greedy=True, max_tokens=4, ignore_eos=True)
     result = rig.loop.run_until_complete(rig.gate.generate(rig.request(range(40, 60), sampling)))
     assert set(result.versions) == {1}
+    assert _open_contexts() == contexts, "the client of the dead engine left its ZeroMQ context, or its sockets, open"
+
+
+def _open_contexts() -> int:
+    return sum(type(each) is zmq.Context and not each.closed for each in gc.get_objects())

@@ -7,6 +7,7 @@ THREAD that started it ends. Every failure of vLLM becomes EngineError here, and
 import asyncio
 import concurrent.futures
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -200,6 +201,7 @@ class VllmEngine:
         llm, self._llm = self._llm, None
         if llm is not None:
             await self._on_keeper(llm.shutdown)
+            await self._on_keeper(functools.partial(patches.end_context, llm))
             patches.disarm_finaliser(llm)
 
     async def close(self) -> None:
