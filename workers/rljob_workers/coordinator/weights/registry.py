@@ -24,6 +24,8 @@ class Publishing:
         self._context = parts
         # Of artifacts that are stored, as far as someone asked for them.
         self._num_pieces: dict[str, int] = {}
+        # All rollouts may say of one artifact that it is damaged, and it may be sent again meanwhile.
+        self._checking = asyncio.Lock()
 
     async def publish(
         self, *, token: str, proposal: types.WeightVersion, layout: types.Layout | None
@@ -125,8 +127,10 @@ class Publishing:
 
     async def _drop_damaged(self, artifact_ids: Iterable[str]) -> None:
         for artifact_id in artifact_ids:
-            there = self._context.artifacts.num_bytes(artifact_id) is not None
-            if there and not await asyncio.to_thread(self._context.artifacts.matches, artifact_id):
+            async with self._checking:
+                is_there = self._context.artifacts.num_bytes(artifact_id) is not None
+                if not is_there or await asyncio.to_thread(self._context.artifacts.matches, artifact_id):
+                    continue
                 logger.error("artifact %s is damaged and was removed", artifact_id)
 
     async def prune(self) -> None:

@@ -70,11 +70,14 @@ class ArtifactStore:
         return self.folder / artifact_id
 
     def matches(self, artifact_id: str) -> bool:
-        """Hash a stored artifact; one that does not match its name is deleted."""
+        """Hash a stored artifact; one that does not match its name is deleted. One that is gone does not match."""
         hasher = blake3.blake3(max_threads=2)
-        with self.path(artifact_id).open("rb") as file:
-            while part := file.read(_HASH_STEP_BYTES):
-                hasher.update(part)
+        try:
+            with self.path(artifact_id).open("rb") as file:
+                while part := file.read(_HASH_STEP_BYTES):
+                    hasher.update(part)
+        except FileNotFoundError:
+            return False
         if hasher.hexdigest() == artifact_id:
             return True
         self.remove(artifact_id)
@@ -186,7 +189,10 @@ class StoreServicer:
         self._streams += 1
         try:
             await self._verify(artifact_id)
-            data = await asyncio.to_thread(_mapped, self._store.path(artifact_id))
+            try:
+                data = await asyncio.to_thread(_mapped, self._store.path(artifact_id))
+            except FileNotFoundError as error:
+                raise _gone(artifact_id) from error
             end = min(len(data), offset + length) if length else len(data)
             for start in range(offset, end, enums.CHUNK_BYTES):
                 yield frames.pack(frames.FrameKind.CHUNK, start, data[start : min(start + enums.CHUNK_BYTES, end)])
@@ -195,12 +201,16 @@ class StoreServicer:
 
     async def _verify(self, artifact_id: str) -> None:
         if self._store.num_bytes(artifact_id) is None:
-            raise errors.WeightsError(f"artifact {artifact_id} is not stored here; ask for a new plan")
+            raise _gone(artifact_id)
         if artifact_id in self._verified:
             return
         if not await asyncio.to_thread(self._store.matches, artifact_id):
             raise errors.DigestError(f"the stored artifact {artifact_id} was damaged and is gone")
         self._verified.add(artifact_id)
+
+
+def _gone(artifact_id: str) -> errors.WeightsError:
+    return errors.WeightsError(f"artifact {artifact_id} is not stored here; ask for a new plan")
 
 
 def _mapped(path: pathlib.Path) -> memoryview:

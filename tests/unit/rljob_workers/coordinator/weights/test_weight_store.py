@@ -83,6 +83,25 @@ def test_damage_is_found_and_the_artifact_goes(store: weight_store.ArtifactStore
     assert store.num_bytes(name) is None
 
 
+def test_an_artifact_that_another_process_removed_meanwhile_does_not_match(store: weight_store.ArtifactStore) -> None:
+    assert not store.matches(NAME)
+
+
+async def test_an_artifact_that_goes_while_it_is_asked_for_is_asked_for_anew(tmp_path: pathlib.Path) -> None:
+    class Racing(weight_store.ArtifactStore):
+        """Its artifacts go once they were verified."""
+
+        def matches(self, artifact_id: str) -> bool:
+            self.remove(artifact_id)
+            return True
+
+    store = Racing(tmp_path / "weights")
+    pull = weights_pb2.PullRequest(artifact_id=keep(store)).SerializeToString()
+    with pytest.raises(errors.WeightsError, match="ask for a new plan"):
+        async for _ in weight_store.StoreServicer(store).pull(pull, None):  # type: ignore[arg-type]
+            pass
+
+
 @pytest.fixture
 async def address(store: weight_store.ArtifactStore) -> AsyncIterator[str]:
     server = channel.aio_server(None)
