@@ -137,10 +137,13 @@ class VersionState(enum.StrEnum):
 
 
 class Encoding(enum.StrEnum):
-    """What an artifact's bytes are: a whole image, or the changes of `rljob_workers/weights/delta.py`."""
+    """What an artifact's bytes are: a whole image, the changes of `rljob_workers/weights/delta.py`, or a whole image
+    that is not stored: rollouts that changes have led to it serve it under its version's state hash.
+    """
 
     WHOLE = "raw"
     DELTA = "delta-1"
+    IMAGE = "image"
 
 
 class SourceKind(enum.StrEnum):

@@ -103,12 +103,7 @@ def num_local_ports(job: RLJob) -> int:
     """Return how many free ports `local_placement` needs for a job."""
     rollouts, verifiers = job.spec.rollout.replicas, job.spec.verifier.replicas
     others = COORDINATOR_PORTS + TRAINER_PORTS + VERIFIER_PORTS * verifiers
-    return others + (ROLLOUT_PORTS + serves_peers(job)) * rollouts
-
-
-def serves_peers(job: RLJob) -> bool:
-    """Return whether the rollouts of a job on one machine serve weights to one another: several, over connections."""
-    return job.spec.rollout.replicas > 1 and job.spec.weight_sync.transport == "grpc"
+    return others + (ROLLOUT_PORTS + job.spec.rollouts_serve_weights) * rollouts
 
 
 class CoreShare(Protocol):
@@ -145,7 +140,7 @@ def local_placement(
     control, store, health, rendezvous, trainer_health, *rest = ports
     verifiers, rollouts = job.spec.verifier.replicas, job.spec.rollout.replicas
     verifier_ports, rest = rest[: VERIFIER_PORTS * verifiers], rest[VERIFIER_PORTS * verifiers :]
-    rollout_ports, peer_ports = rest[:rollouts], rest[rollouts:][: rollouts * serves_peers(job)]
+    rollout_ports, peer_ports = rest[:rollouts], rest[rollouts:][: rollouts * job.spec.rollouts_serve_weights]
     machine = _Machine(run_dir=run_dir, shares=shares or {})
     return Placement(
         uid=uid,

@@ -472,7 +472,8 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """Stored bytes of a version. `artifact_id` is the BLAKE3 hex digest of the bytes: content-addressed.
+    """Bytes of a version. `artifact_id` is the BLAKE3 hex digest of the bytes: content-addressed. That of an image
+    which is not stored (`Encoding.IMAGE`) is its version's state hash, which follows from the digests of all tensors.
 
     pieces: xxh3-128 of each `piece_bytes` of them in order, the last piece shorter, packed; empty where they are not
     known, and then rollouts do not serve it to one another. Raises WireError for digests of another number of pieces.
@@ -498,7 +499,8 @@ class WeightVersion:
     """The manifest of one published version. `digests`: xxh3-128 of each tensor's bytes by index in the layout.
 
     artifacts: its whole image, its changes against `base`, or both; an anchor has the first. base_state_hash: of the
-    very bits that the changes are applied to. fallback_reason: why it is an anchor.
+    very bits that the changes are applied to. fallback_reason: why it is an anchor. image: of a version that is no
+    anchor its whole image, `Encoding.IMAGE`, where rollouts serve one another.
     """
 
     job: str
@@ -518,6 +520,7 @@ class WeightVersion:
     changed_ratio: float = 1.0
     fallback_reason: str = ""
     exporter: str = ""
+    image: Artifact | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -561,7 +564,7 @@ class VersionPlan:
     """What a receiver must fetch, in order, to reach the version that it asked for.
 
     Each version of `chain` names the one artifact to take; the first is whole, or changes what the receiver has or what
-    the model files hold (version 0). image: the whole image of the last one, if it has been published as an artifact;
+    the model files hold (version 0). sources: of what is stored. image: the whole image of the last one, stored or not;
     who has the version by other means may serve it as that.
     """
 

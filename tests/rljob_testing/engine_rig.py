@@ -53,7 +53,13 @@ class LocalStore:
         )
 
     def plan(
-        self, *, want: types.VersionId, have: int, with_layout: bool, damaged: Sequence[str] = ()
+        self,
+        *,
+        want: types.VersionId,
+        have: int,
+        with_layout: bool,
+        damaged: Sequence[str] = (),
+        only_stored: bool = False,
     ) -> types.VersionPlan:
         return types.VersionPlan(chain=(self.manifests[want],), sources=())
 

@@ -21,6 +21,8 @@ class LocalWeights:
         # What a receiver asked for and nothing that is stored leads to.
         self.lost = types.NO_VERSION
         self.pulled: list[types.Artifact] = []
+        # Images that no one stores and other rollouts hold, by state hash.
+        self.on_rollouts: dict[str, bytes] = {}
         # What a receiver holds for others of what it pulled here.
         self.shelf = shelf.Shelf()
         self._initial_state_hash = initial_state_hash
@@ -60,19 +62,32 @@ class LocalWeights:
         return self.head
 
     def plan(
-        self, *, want: types.VersionId, have: int, with_layout: bool, damaged: Sequence[str] = ()
+        self,
+        *,
+        want: types.VersionId,
+        have: int,
+        with_layout: bool,
+        damaged: Sequence[str] = (),
+        only_stored: bool = False,
     ) -> types.VersionPlan:
         for name in damaged:
             if name in self.artifacts and blake3.blake3(self.artifacts[name]).hexdigest() != name:
                 del self.artifacts[name]
-        hops = self._way(want, have=have)
+        hops, held = self._way(want, have=have), self.versions[want].image
+        takes_whole = hops is None or hops[0].artifact.encoding is enums.Encoding.WHOLE
+        if held is not None and held.artifact_id in self.on_rollouts and takes_whole and not only_stored:
+            hops = (version_plan.Hop(version=want, artifact=held),)
         if hops is None:
             self.lost = want
             raise errors.WeightsError(f"nothing that is stored leads to version {want}")
         chain = tuple(dataclasses.replace(self.versions[hop.version], artifacts=(hop.artifact,)) for hop in hops)
-        return types.VersionPlan(chain=chain, sources=(), image=self.artifact(want, enums.Encoding.WHOLE))
+        return types.VersionPlan(chain=chain, sources=(), image=self.artifact(want, enums.Encoding.WHOLE) or held)
 
     def pull(self, artifact: types.Artifact, sources: Sequence[types.WeightSource], into: memoryview) -> None:
+        if artifact.encoding is enums.Encoding.IMAGE:
+            into[:] = self.on_rollouts[artifact.artifact_id]
+            self.pulled.append(artifact)
+            return
         if artifact.artifact_id not in self.artifacts:
             raise errors.WeightsError(f"artifact {artifact.artifact_id} is not stored")
         into[: artifact.num_bytes] = self.artifacts[artifact.artifact_id]

@@ -16,10 +16,15 @@ class PublishingTrainer:
     """A model, its publisher, and the images of what it published by version."""
 
     def __init__(
-        self, layout: types.Layout, store: local_weights.LocalWeights | None = None, **settings: object
+        self,
+        layout: types.Layout,
+        store: local_weights.LocalWeights | None = None,
+        *,
+        image_piece_bytes: int = 0,
+        **settings: object,
     ) -> None:
         """`settings`: of weightSync. Where there is no store yet, version 0 is what the model begins with."""
-        self.layout = layout
+        self.layout, self._image_piece_bytes = layout, image_piece_bytes
         self.generator = torch.Generator().manual_seed(0)
         self.model = {
             spec.name: torch.randn(spec.shape, generator=self.generator).bfloat16() for spec in self.layout.tensors
@@ -54,6 +59,7 @@ class PublishingTrainer:
             anchors=anchoring.Anchors(sections.section(WeightSyncSpec, **self.settings)),
             clock=FakeClock(),
             reconnect_timeout_s=0.0,
+            image_piece_bytes=self._image_piece_bytes,
         )
 
     def restart(self, *, version: int | None = None) -> None:

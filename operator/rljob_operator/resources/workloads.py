@@ -215,7 +215,7 @@ def disruption_budgets(inputs: Inputs, *, running: bool) -> list[Manifest]:
     """
     spec, allows = inputs.job.spec, inputs.job.metadata.annotations.get(ALLOW)
     budgets = []
-    most_rollouts = max(spec.rollout.replicas, spec.rollout.autoscaling.max_replicas if spec.rollout.autoscaling else 0)
+    most_rollouts = spec.rollout.most_replicas
     if allows != "true" and most_rollouts > 1:
         budgets.append(_budget(inputs, enums.Role.ROLLOUT, {"maxUnavailable": "25%"}))
     if allows == "false" and running:

@@ -184,6 +184,11 @@ class JobSpec(Section):
         return (self.async_.max_off_policy_steps + 1) * self.algorithm.prompts_per_step
 
     @property
+    def rollouts_serve_weights(self) -> bool:
+        """Whether rollouts serve weights to one another: several, over connections."""
+        return self.rollout.most_replicas > 1 and self.weight_sync.transport == "grpc"
+
+    @property
     def longest_prompt(self) -> int:
         """Longest training prompt, tokens."""
         return max(source.max_prompt_tokens for source in self.data.train)

@@ -328,6 +328,11 @@ class RolloutSpec(Section):
     pod: PodSpec = Field(default=PodSpec(), description="Pod settings.")
 
     @property
+    def most_replicas(self) -> int:
+        """How many there may be at once."""
+        return max(self.replicas, self.autoscaling.max_replicas if self.autoscaling else 0)
+
+    @property
     def trainer_wait_target(self) -> float:
         """Share of time that the trainer may wait; the signal is served whether anything scales by it or not."""
         scaled = self.autoscaling or AutoscalingSpec.model_validate({"maxReplicas": 1})

@@ -30,6 +30,7 @@ IMAGE_BYTES, PIECE_BYTES = 64 << 20, 512 << 10
 RECEIVERS, MBIT_PER_S = 8, 200
 ROUNDS = {"smoke": 1, "full": 3}
 CONTROL, STORE, HEALTH, PEER = 50051, 50052, 8080, 50054
+TENSOR = "model.embed_tokens.weight"
 _LIMIT_S = 120.0
 # Both ports answer.
 _PROBE = f"import socket; [socket.create_connection(('127.0.0.1', port), 1).close() for port in ({CONTROL}, {STORE})]"
@@ -65,15 +66,28 @@ class Process:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """One that came late: what it took, the bytes that left the coordinator's link meanwhile, and those of the version
+    that the store sent.
+    """
+
+    seconds: float
+    num_bytes: int
+    from_store: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What was seen once. *_bytes: that left the coordinator's link; fetched: of all receivers, by kind of source."""
+    """What was seen once. all_bytes: that left the coordinator's link; fetched: of all receivers, by kind of source.
+
+    late: for an anchor; between: for the version after it, of which the store has the changes alone.
+    """
 
     alone_s: float
     all_s: float
     all_bytes: int
-    late_s: float
-    late_bytes: int
-    late_from_store: int
+    late: Late
+    between: Late
     fetched: Mapping[str, int]
     failures: Mapping[str, int]
 
@@ -82,6 +96,7 @@ TITLES = {
     "WP-store": (f"bytes that leave the coordinator for {RECEIVERS} rollouts ÷ bytes of the version", "bytes"),
     "WP-time": (f"seconds until {RECEIVERS} rollouts have a version ÷ seconds of one alone", "s"),
     "WP-late": ("bytes of the version that a rollout which comes late takes from the store ÷ all of them", "bytes"),
+    "WP-between": ("the same of a version that was never stored whole", "bytes"),
 }
 
 
@@ -96,7 +111,8 @@ def measure(size: str, out: pathlib.Path) -> Sequence[runner.Measured]:
     pairs = {
         "WP-store": [runner.Pair(ours=one.all_bytes, peer=IMAGE_BYTES) for one in rounds],
         "WP-time": [runner.Pair(ours=one.all_s, peer=one.alone_s) for one in rounds],
-        "WP-late": [runner.Pair(ours=one.late_from_store, peer=IMAGE_BYTES) for one in rounds],
+        "WP-late": [runner.Pair(ours=one.late.from_store, peer=IMAGE_BYTES) for one in rounds],
+        "WP-between": [runner.Pair(ours=one.between.from_store, peer=IMAGE_BYTES) for one in rounds],
     }
     params: dict[str, object] = {
         "image_bytes": IMAGE_BYTES,
@@ -121,13 +137,15 @@ def measure(size: str, out: pathlib.Path) -> Sequence[runner.Measured]:
 
 
 def take_round(folder: pathlib.Path) -> Round:
-    """Stage a version on one rollout alone, the next on eight at once, and that on one that comes late."""
+    """Stage a version on one rollout alone, the next on eight at once and on one that comes late; and the one after,
+    which changes little, on all and on another one that comes late.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     model = folder / "model"
     model.mkdir(parents=True)
-    save_file({"model.embed_tokens.weight": numpy.zeros(IMAGE_BYTES // 2, numpy.float16)}, model / "model.safetensors")
+    save_file({TENSOR: numpy.zeros(IMAGE_BYTES // 2, numpy.float16)}, model / "model.safetensors")
     with contextlib.ExitStack() as stack:
-        center, *others, last = stack.enter_context(shaped_links.star(RECEIVERS + 2, mbit_per_s=MBIT_PER_S))
+        center, *others, ninth, tenth = stack.enter_context(shaped_links.star(RECEIVERS + 3, mbit_per_s=MBIT_PER_S))
         control = stack.enter_context(coordinator(center, folder))
 
         def started(place: shaped_links.Place, role: str, *arguments: str) -> Process:
@@ -143,17 +161,26 @@ def take_round(folder: pathlib.Path) -> Round:
         trainer = started(center, "trainer", "--store", store, "--piece-bytes", str(PIECE_BYTES))
         receivers = [rollout(others[0])]
         heard([trainer, *receivers])
-        trainer.say("publish")
-        heard([trainer])
-        alone_s, _, _ = staged(receivers, 1, center)
+        publish(trainer, IMAGE_BYTES, seed=1)
+        alone_s, _ = staged(receivers, 1, center)
         receivers += [rollout(place) for place in others[1:]]
         heard(receivers[1:])
-        trainer.say("publish")
-        heard([trainer])
-        all_s, all_bytes, answers = staged(receivers, 2, center)
-        late = rollout(last)
-        heard([late])
-        late_s, late_bytes, (answer,) = staged([late], 2, center)
+        publish(trainer, IMAGE_BYTES, seed=2)
+        all_s, all_bytes = staged(receivers, 2, center)
+        answers = [transfers(one) for one in receivers]
+
+        def come_late(place: shaped_links.Place, version: int) -> Late:
+            late = rollout(place)
+            heard([late])
+            seconds, num_bytes = staged([late], version, center)
+            return Late(seconds=seconds, num_bytes=num_bytes, from_store=transfers(late)["fetched"].get("store", 0))
+
+        late = come_late(ninth, 2)
+        publish(trainer, IMAGE_BYTES // 1000, seed=3)
+        staged(receivers, 3, center)
+        # Until a heartbeat of each has said what it holds.
+        time.sleep(2.0)
+        between = come_late(tenth, 3)
     fetched: Counter[str] = Counter()
     failures: Counter[str] = Counter()
     for one in answers:
@@ -162,8 +189,8 @@ def take_round(folder: pathlib.Path) -> Round:
     # The first one took the version before, too.
     fetched["store"] -= IMAGE_BYTES
     return Round(
-        alone_s=alone_s, all_s=all_s, all_bytes=all_bytes, late_s=late_s, late_bytes=late_bytes,
-        late_from_store=answer["fetched"].get("store", 0), fetched=dict(fetched), failures=dict(failures),
+        alone_s=alone_s, all_s=all_s, all_bytes=all_bytes, late=late, between=between, fetched=dict(fetched),
+        failures=dict(failures),
     )  # fmt: skip
 
 
@@ -174,15 +201,26 @@ def heard(processes: Sequence[Process]) -> None:
     time.sleep(1.0)
 
 
-def staged(
-    receivers: Sequence[Process], version: int, center: shaped_links.Place
-) -> tuple[float, int, list[dict[str, Any]]]:
-    """Stage a version at once; return the seconds of the slowest, what left the coordinator, and the answers."""
+def publish(trainer: Process, num_weights: int, *, seed: int) -> None:
+    """Publish a version that changes so many weights."""
+    trainer.say(f"publish {TENSOR} {num_weights} {seed}")
+    heard([trainer])
+
+
+def transfers(receiver: Process) -> dict[str, Any]:
+    receiver.say("transfers")
+    return receiver.hear()
+
+
+def staged(receivers: Sequence[Process], version: int, center: shaped_links.Place) -> tuple[float, int]:
+    """Stage a version at once; return the seconds of the slowest, and the bytes that left the coordinator."""
     before = center.sent_bytes()
     for receiver in receivers:
         receiver.say(f"stage {version}")
     answers = [receiver.hear() for receiver in receivers]
-    return max(answer["seconds"] for answer in answers), center.sent_bytes() - before, answers
+    if failures := [answer["failed"] for answer in answers if "failed" in answer]:
+        raise RuntimeError(f"version {version} was not taken: {failures}")
+    return max(answer["seconds"] for answer in answers), center.sent_bytes() - before
 
 
 @contextlib.contextmanager

@@ -155,6 +155,7 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
             have=request.have,
             with_layout=request.layout,
             damaged=tuple(request.damaged),
+            only_stored=request.stored,
         )
         return codec.to_message(plan)
 

@@ -19,7 +19,7 @@ from typing import TypeVar, cast
 import torch
 import torch.distributed as dist
 
-from rljob_api import errors, process_config, types
+from rljob_api import enums, errors, process_config, types
 from rljob_workers.models import builtin
 from rljob_workers.rpc import train as batches
 from rljob_workers.runtime import clock as clocks
@@ -282,6 +282,7 @@ def _run(
         anchors=anchoring.Anchors(config.spec.weight_sync),
         clock=clock,
         reconnect_timeout_s=_RECONNECT_TIMEOUT_S,
+        image_piece_bytes=enums.PIECE_BYTES if config.spec.rollouts_serve_weights else 0,
     )
     if _publishes_first(loaded, session):
         publisher.publish(loaded.step)

@@ -4,7 +4,7 @@ A set of pieces is an `int` whose bit i says that piece i is in it: 17,500 piece
 that another lacks is one operation on them. On the wire it is little-endian bytes.
 
 xxh3-128 finds damage and says which source it came from; that the whole is what the publisher made is said by the
-BLAKE3 that names an artifact.
+BLAKE3 that names an artifact, and of an image that is not stored by its tensors' digests and the state hash over them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,14 +17,19 @@ from rljob_api import enums, errors, types
 
 def describe(data: memoryview, encoding: enums.Encoding, *, piece_bytes: int = enums.PIECE_BYTES) -> types.Artifact:
     """Return the artifact that `data` are, with the digests of its pieces."""
+    return _described(data, encoding, blake3.blake3(data, max_threads=2).hexdigest(), piece_bytes)
+
+
+def describe_image(data: memoryview, state_hash: str, *, piece_bytes: int = enums.PIECE_BYTES) -> types.Artifact:
+    """Return the image `data` of a version as rollouts serve it to one another without that anyone has stored it."""
+    return _described(data, enums.Encoding.IMAGE, state_hash, piece_bytes)
+
+
+def _described(data: memoryview, encoding: enums.Encoding, name: str, piece_bytes: int) -> types.Artifact:
+    starts = range(0, len(data), piece_bytes)
+    digests = b"".join(xxhash.xxh3_128_digest(data[start : start + piece_bytes]) for start in starts)
     return types.Artifact(
-        artifact_id=blake3.blake3(data, max_threads=2).hexdigest(),
-        encoding=encoding,
-        num_bytes=len(data),
-        piece_bytes=piece_bytes,
-        pieces=b"".join(
-            xxhash.xxh3_128_digest(data[start : start + piece_bytes]) for start in range(0, len(data), piece_bytes)
-        ),
+        artifact_id=name, encoding=encoding, num_bytes=len(data), piece_bytes=piece_bytes, pieces=digests
     )
 
 

@@ -49,7 +49,7 @@ class Artifact(_message.Message):
     def __init__(self, artifact_id: _Optional[str] = ..., encoding: _Optional[str] = ..., num_bytes: _Optional[int] = ..., piece_bytes: _Optional[int] = ..., pieces: _Optional[bytes] = ...) -> None: ...
 
 class WeightVersion(_message.Message):
-    __slots__ = ("job", "version", "step", "attempt", "parent", "created_at", "layout_id", "digests", "state_hash", "kind", "base", "base_state_hash", "artifacts", "changed", "changed_ratio", "fallback_reason", "exporter")
+    __slots__ = ("job", "version", "step", "attempt", "parent", "created_at", "layout_id", "digests", "state_hash", "kind", "base", "base_state_hash", "artifacts", "changed", "changed_ratio", "fallback_reason", "exporter", "image")
     class DigestsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +74,7 @@ class WeightVersion(_message.Message):
     CHANGED_RATIO_FIELD_NUMBER: _ClassVar[int]
     FALLBACK_REASON_FIELD_NUMBER: _ClassVar[int]
     EXPORTER_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
     job: str
     version: int
     step: int
@@ -91,7 +92,8 @@ class WeightVersion(_message.Message):
     changed_ratio: float
     fallback_reason: str
     exporter: str
-    def __init__(self, job: _Optional[str] = ..., version: _Optional[int] = ..., step: _Optional[int] = ..., attempt: _Optional[int] = ..., parent: _Optional[int] = ..., created_at: _Optional[float] = ..., layout_id: _Optional[str] = ..., digests: _Optional[_Mapping[int, bytes]] = ..., state_hash: _Optional[str] = ..., kind: _Optional[str] = ..., base: _Optional[int] = ..., base_state_hash: _Optional[str] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., changed: _Optional[int] = ..., changed_ratio: _Optional[float] = ..., fallback_reason: _Optional[str] = ..., exporter: _Optional[str] = ...) -> None: ...
+    image: Artifact
+    def __init__(self, job: _Optional[str] = ..., version: _Optional[int] = ..., step: _Optional[int] = ..., attempt: _Optional[int] = ..., parent: _Optional[int] = ..., created_at: _Optional[float] = ..., layout_id: _Optional[str] = ..., digests: _Optional[_Mapping[int, bytes]] = ..., state_hash: _Optional[str] = ..., kind: _Optional[str] = ..., base: _Optional[int] = ..., base_state_hash: _Optional[str] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., changed: _Optional[int] = ..., changed_ratio: _Optional[float] = ..., fallback_reason: _Optional[str] = ..., exporter: _Optional[str] = ..., image: _Optional[_Union[Artifact, _Mapping]] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
     __slots__ = ("session", "manifest", "layout")
@@ -114,18 +116,20 @@ class PublishReply(_message.Message):
     def __init__(self, outcome: _Optional[str] = ..., head_version: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class ManifestRequest(_message.Message):
-    __slots__ = ("session", "want", "have", "layout", "damaged")
+    __slots__ = ("session", "want", "have", "layout", "damaged", "stored")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     WANT_FIELD_NUMBER: _ClassVar[int]
     HAVE_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
     DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
     session: str
     want: int
     have: int
     layout: bool
     damaged: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, session: _Optional[str] = ..., want: _Optional[int] = ..., have: _Optional[int] = ..., layout: bool = ..., damaged: _Optional[_Iterable[str]] = ...) -> None: ...
+    stored: bool
+    def __init__(self, session: _Optional[str] = ..., want: _Optional[int] = ..., have: _Optional[int] = ..., layout: bool = ..., damaged: _Optional[_Iterable[str]] = ..., stored: bool = ...) -> None: ...
 
 class WeightSource(_message.Message):
     __slots__ = ("address", "kind", "have")

@@ -5,6 +5,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -109,20 +110,33 @@ class Fetched:
     has failed.
     """
 
-    def __init__(self, network: Network, *, artifact: types.Artifact = ARTIFACT, after_failure_s: float = 0.01) -> None:
+    def __init__(
+        self,
+        network: Network,
+        *,
+        artifact: types.Artifact = ARTIFACT,
+        sources: Sequence[types.WeightSource] = (STORE,),
+        after_failure_s: float = 0.01,
+    ) -> None:
         self.into, self.shelf = bytearray(len(DATA)), shelf.Shelf(most_bytes=1 << 20)
         self.counts, self._clock, self._after_failure_s = transfers.Transfers(), FakeClock(), after_failure_s
+        self._began = self._clock.monotonic()
         self.fetch = fetch.Fetch(
-            artifact, [STORE], memoryview(self.into), remote=network, shelf=self.shelf, counts=self.counts,
+            artifact, sources, memoryview(self.into), remote=network, shelf=self.shelf, counts=self.counts,
             now=self._now, rng=random.Random(1),
         )  # fmt: skip
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken by its clock."""
+        return self._clock.monotonic() - self._began
 
     def _now(self) -> float:
         self._clock.tick(self._after_failure_s if self.counts.failures else 0.01)
         return self._clock.monotonic()
 
 
-def run(network: Network, **options: types.Artifact) -> Fetched:
+def run(network: Network, **options: Any) -> Fetched:
     found = Fetched(network, **options)
     found.fetch.run()
     assert found.into == DATA
@@ -244,6 +258,31 @@ def test_an_artifact_without_known_pieces_comes_from_the_store_unasked_and_is_no
     network = Network(answer(0), store=whole)
     found = run(network, artifact=plain)
     assert (network.told, found.shelf.whole()) == ([], ())
+
+
+IMAGE = pieces.describe_image(memoryview(DATA), "state", piece_bytes=PIECE)
+
+
+def without_store(**peers: int) -> types.PieceSources:
+    found = answer(0, **peers)
+    return types.PieceSources(sources=found.sources[1:], share=b"", again_s=found.again_s)
+
+
+@pytest.mark.covers("weights 7")
+def test_an_image_that_no_store_has_comes_from_rollouts_alone() -> None:
+    found = run(network := Network(without_store(a=ALL, b=ALL), a=whole, b=whole), artifact=IMAGE, sources=())
+    assert network.asked.keys() == {"a", "b"}
+    assert found.counts.fetched_bytes == {enums.SourceKind.PEER: len(DATA)}
+    assert found.shelf.whole() == (IMAGE.artifact_id,)
+
+
+@pytest.mark.covers("weights 8-3")
+def test_an_image_that_all_rollouts_have_overwritten_is_given_up_at_once() -> None:
+    gone = raising(errors.MovedError("artifact is not held here"))
+    found = Fetched(Network(without_store(a=ALL), a=gone), artifact=IMAGE, sources=())
+    with pytest.raises(errors.MovedError):
+        found.fetch.run()
+    assert found.seconds < 10.0
 
 
 def test_pieces_that_are_not_the_artifact_are_found_at_its_end() -> None:

@@ -95,3 +95,34 @@ def test_it_is_hopeless_once_a_store_has_refused_for_good_and_nobody_else_has_wh
     for piece in range(4, NUM_PIECES):
         state.had(piece, "a")
     assert state.is_hopeless
+
+
+def told_of_image(**peers: int) -> fetch_state.FetchState:
+    """Return what is known of an image that no store has, after the coordinator has answered once."""
+    image = pieces.describe_image(memoryview(bytes(PIECE * NUM_PIECES)), "state", piece_bytes=PIECE)
+    state = fetch_state.FetchState(image, [], random.Random(1))
+    assert not state.is_hopeless
+    named = tuple(source for source in answer(**peers).sources if source != STORE)
+    state.answered(types.PieceSources(sources=named, share=b"", again_s=0.1), num_told=0)
+    return state
+
+
+@pytest.mark.parametrize("error", [MOVED, LOST])
+def test_an_image_that_no_store_has_is_hopeless_once_every_rollout_that_had_it_gave_nothing(
+    error: errors.RLJobError,
+) -> None:
+    state = told_of_image(a=ALL, b=0b1111)
+    state.note_failure("a", error, 0.0)
+    assert not state.is_hopeless
+    state.note_failure("b", error, 0.0)
+    assert state.is_hopeless
+
+
+def test_an_image_that_no_store_has_is_waited_for_while_rollouts_are_busy() -> None:
+    state = told_of_image(a=ALL)
+    state.note_failure("a", BUSY, 0.0)
+    assert not state.is_hopeless
+
+
+def test_an_image_that_no_store_and_no_rollout_has_is_hopeless() -> None:
+    assert told_of_image().is_hopeless

@@ -24,6 +24,9 @@ class Publishing:
         self._context = parts
         # Of artifacts that are stored, as far as someone asked for them.
         self._num_pieces: dict[str, int] = {}
+        # By state hash, of versions that are no anchors and not RETIRED. Not in the ledger, where a large model's run
+        # would leave gigabytes of them; so after a restart there are none until the next version.
+        self._images: dict[str, types.Artifact] = {}
         # All rollouts may say of one artifact that it is damaged, and it may be sent again meanwhile.
         self._checking = asyncio.Lock()
 
@@ -32,6 +35,8 @@ class Publishing:
     ) -> tuple[version_rules.Answer, int]:
         """Register a version whose artifacts are stored; return the answer and the head."""
         now = self._context.clock.now()
+        if (image := _image_of(proposal)) is not None:
+            proposal = dataclasses.replace(proposal, image=None)
         below = await self._context.ledger.run(versions.lineage, proposal.base)
         stored = await self._stored([*(artifact.artifact_id for artifact in proposal.artifacts), *_artifact_ids(below)])
 
@@ -47,6 +52,9 @@ class Publishing:
             answer = versions.publish(
                 ledger, token=token, proposal=proposal, layout=layout, stored=stored, evaluate=due, now=now
             )
+            if image is not None and answer.outcome in (version_rules.Outcome.ACCEPTED, version_rules.Outcome.REPEATED):
+                # Here and not after it: rollouts hear of the version when this call has ended.
+                self._images[image.artifact_id] = image
             return answer, versions.head(ledger).version
 
         self._context.pods.record_contact(token, now=now)
@@ -58,12 +66,20 @@ class Publishing:
         return answer, head
 
     async def plan(
-        self, *, token: str, want: int, have: int, with_layout: bool, damaged: Sequence[str] = ()
+        self,
+        *,
+        token: str,
+        want: int,
+        have: int,
+        with_layout: bool,
+        damaged: Sequence[str] = (),
+        only_stored: bool = False,
     ) -> types.VersionPlan:
         """Return the shortest way to a version from `have`, which is NO_VERSION for nothing.
 
         damaged: artifacts that arrived with other bytes than their names say; they are hashed here and, if they are
-        damaged, go. Raises FencedError without a session, WeightsError for a version that nothing stored leads to.
+        damaged, go. only_stored: where it takes a whole image, one of the store and not that of another rollout. Raises
+        FencedError without a session, WeightsError for a version that nothing leads to.
         """
 
         def look(ledger: database.Ledger) -> tuple[types.WeightVersion, list[version_rules.Registered], int]:
@@ -75,23 +91,29 @@ class Publishing:
         stored = await self._stored(_artifact_ids(lineage))
         there = {artifact_id for artifact_id, num_bytes in stored.items() if num_bytes is not None}
         hops = version_plan.shortest(lineage, have=have, stored=there)
+        if hops is None and want == head:
+            # The store has it no longer.
+            self._context.lost_version = head
+            self._context.changes.batches.notify()
+        image = self._images.get(newest.state_hash)
+        takes_whole = hops is None or hops[0].artifact.encoding is enums.Encoding.WHOLE
+        if image is not None and takes_whole and not only_stored:
+            now = self._context.clock.monotonic()
+            if self._context.tracker.has_source(token, image.artifact_id, now=now):
+                hops = (version_plan.Hop(version=want, artifact=image),)
         if hops is None:
-            if want == head:
-                # Only the trainer has it now.
-                self._context.lost_version = head
-                self._context.changes.batches.notify()
             raise errors.WeightsError(f"nothing that is stored leads to version {want}")
 
         def collect(ledger: database.Ledger) -> tuple[tuple[types.WeightVersion, ...], types.Layout | None]:
-            chain = tuple(_narrowed(versions.manifest(ledger, hop.version), hop.artifact.artifact_id) for hop in hops)
+            chain = tuple(_narrowed(versions.manifest(ledger, hop.version), hop.artifact) for hop in hops)
             return chain, versions.find_layout(ledger, newest.layout_id) if with_layout else None
 
         chain, layout = await self._context.ledger.run(collect)
         for manifest in (*chain, newest):
             self._note_pieces(manifest)
         source = types.WeightSource(address=self._context.config.store_address, kind=enums.SourceKind.STORE)
-        image = next((part for part in newest.artifacts if part.encoding is enums.Encoding.WHOLE), None)
-        return types.VersionPlan(chain=chain, sources=(source,), layout=layout, image=image)
+        whole = next((part for part in newest.artifacts if part.encoding is enums.Encoding.WHOLE), image)
+        return types.VersionPlan(chain=chain, sources=(source,), layout=layout, image=whole)
 
     async def sources(self, *, token: str, artifact_id: str, have: bytes, failed: Sequence[str]) -> types.PieceSources:
         """Note which pieces a rollout has of an artifact and return where it may fetch the others.
@@ -104,7 +126,8 @@ class Publishing:
         if artifact_id not in self._num_pieces:
             for manifest in await self._context.ledger.run(versions.manifests_with, artifact_id):
                 self._note_pieces(manifest)
-        num_pieces = self._num_pieces.get(artifact_id)
+        image = self._images.get(artifact_id)
+        num_pieces = self._num_pieces.get(artifact_id) if image is None else pieces.count(image)
         if num_pieces is None:
             raise errors.WeightsError(f"artifact {artifact_id} is of no version that is stored; ask for a new plan")
         return self._context.tracker.ask(
@@ -113,11 +136,13 @@ class Publishing:
             num_pieces=num_pieces,
             have=pieces.from_wire(have, num_pieces),
             failed=failed[:_MOST_FAILED],
+            is_stored=image is None,
             now=self._context.clock.monotonic(),
         )
 
     def _note_pieces(self, manifest: types.WeightVersion) -> None:
-        self._num_pieces |= {artifact.artifact_id: pieces.count(artifact) for artifact in manifest.artifacts}
+        stored = (artifact for artifact in manifest.artifacts if artifact.encoding is not enums.Encoding.IMAGE)
+        self._num_pieces |= {artifact.artifact_id: pieces.count(artifact) for artifact in stored}
 
     async def _stored(self, artifact_ids: Iterable[str]) -> dict[str, int | None]:
         """Return the stored bytes of artifacts, None for what is not there."""
@@ -136,8 +161,12 @@ class Publishing:
     async def prune(self) -> None:
         """Remove artifacts that no one needs: mark RETIRED first, so that no plan names what is about to go."""
         needed = self._needed()
-        retired, retained = await self._context.ledger.run(self._retire, needed)
+        retired, remaining = await self._context.ledger.run(self._retire, needed)
+        retained, hashes = set(_artifact_ids(remaining)), {version.state_hash for version in remaining}
         for version in retired:
+            # A step that changed nothing has the state hash of the one before.
+            if version.state_hash not in hashes:
+                self._images.pop(version.state_hash, None)
             for artifact_id in version.artifact_ids - retained:
                 self._context.artifacts.remove(artifact_id)
                 self._num_pieces.pop(artifact_id, None)
@@ -153,20 +182,34 @@ class Publishing:
             pod.serving_version for pod in rollouts if now - pod.last_seen <= silent_s + self._context.config.lease_s
         }
 
-    def _retire(self, ledger: database.Ledger, needed: set[int]) -> tuple[list[version_rules.Registered], set[str]]:
+    def _retire(
+        self, ledger: database.Ledger, needed: set[int]
+    ) -> tuple[list[version_rules.Registered], list[version_rules.Registered]]:
+        """Return the versions that are RETIRED now, and those that are not."""
         everything = versions.stored_versions(ledger)
         needed = needed | evaluations.pinned_versions(ledger)
         retired = version_rules.to_retire(everything, keep=self._context.config.keep_versions, needed=needed)
         if retired:
             versions.retire(ledger, [version.version for version in retired])
         gone = {version.version for version in retired}
-        return retired, set(_artifact_ids(v for v in everything if v.version not in gone))
+        return retired, [version for version in everything if version.version not in gone]
 
 
-def _narrowed(manifest: types.WeightVersion, artifact_id: str) -> types.WeightVersion:
-    """Return a manifest with one of its artifacts, as it was published: what the ledger lists has no pieces."""
-    chosen = tuple(artifact for artifact in manifest.artifacts if artifact.artifact_id == artifact_id)
-    return dataclasses.replace(manifest, artifacts=chosen)
+def _narrowed(manifest: types.WeightVersion, artifact: types.Artifact) -> types.WeightVersion:
+    """Return a manifest with one artifact, as it was published: what the ledger lists has no pieces."""
+    published = (part for part in manifest.artifacts if part.artifact_id == artifact.artifact_id)
+    return dataclasses.replace(manifest, artifacts=(next(published, artifact),))
+
+
+def _image_of(proposal: types.WeightVersion) -> types.Artifact | None:
+    """Return the image of a version that is no anchor. Raises WireError for one that is named like another's."""
+    image = proposal.image
+    if image is not None and (image.encoding is not enums.Encoding.IMAGE or image.artifact_id != proposal.state_hash):
+        raise errors.WireError(
+            f"the image of version {proposal.version} is {image.artifact_id} ({image.encoding}), not its state hash"
+            f" {proposal.state_hash}"
+        )
+    return image
 
 
 def _artifact_ids(registered: Iterable[version_rules.Registered]) -> list[str]:

@@ -57,7 +57,9 @@ class Tracker:
         self._failures: dict[tuple[str, str], float] = {}
 
     def offers(self, token: str, offer: types.WeightOffer, *, now: float) -> None:
-        """Note what a rollout serves, and that it is there."""
+        """Note what a rollout serves, and that it is there. It has taken the place of what served at its address."""
+        for other in [other for other, rollout in self._rollouts.items() if rollout.address == offer.address != ""]:
+            del self._rollouts[other]
         self._rollouts[token] = _Rollout(offer.address, frozenset(offer.artifact_ids[:_MOST_WHOLE]), now)
         for artifact_id, fetches in self._fetches.items():
             fetch = fetches.get(token)
@@ -66,10 +68,30 @@ class Tracker:
             if fetch is not None and (is_gone or now - fetch.heard_at > SILENT_S):
                 del fetches[token]
 
+    def has_source(self, token: str, artifact_id: str, *, now: float) -> bool:
+        """Return whether a rollout may be asked for a whole artifact by the one with `token`."""
+        self._forget(now)
+        told_on_by = self._told_on_by()
+        return any(
+            rollout.address and artifact_id in rollout.whole and not _is_left_out(told_on_by[rollout.address], token)
+            for rollout in self._rollouts.values()
+        )
+
     def ask(
-        self, token: str, *, artifact_id: str, num_pieces: int, have: int, failed: Collection[str], now: float
+        self,
+        token: str,
+        *,
+        artifact_id: str,
+        num_pieces: int,
+        have: int,
+        failed: Collection[str],
+        now: float,
+        is_stored: bool = True,
     ) -> types.PieceSources:
-        """Note what a receiver has of an artifact and which sources failed it; return where it may fetch the rest."""
+        """Note what a receiver has of an artifact and which sources failed it; return where it may fetch the rest.
+
+        is_stored: the store has it, too.
+        """
         self._forget(now)
         addresses = {rollout.address for rollout in self._rollouts.values()}
         self._failures |= {(address, token): now for address in failed if address in addresses}
@@ -87,12 +109,12 @@ class Tracker:
             num_rollouts=num_rollouts,
             now=now,
         )
-        mine.granted = _granted(mine.granted, plan.share, now)
+        mine.granted = _granted(mine.granted, plan.share, now) if is_stored else ()
         mine.sources = plan.sources
         named = {other.token: other.have for other in others}
         return types.PieceSources(
             sources=(
-                self._store,
+                *((self._store,) if is_stored else ()),
                 *(
                     types.WeightSource(
                         address=self._rollouts[source].address,
@@ -102,7 +124,7 @@ class Tracker:
                     for source in plan.sources
                 ),
             ),
-            share=pieces.to_wire(plan.share),
+            share=pieces.to_wire(plan.share if is_stored else 0),
             again_s=self._rest_s if num_rollouts > 1 else _ALONE_AGAIN_S,
         )
 
@@ -111,23 +133,27 @@ class Tracker:
         fetches, receivers = self._fetches[artifact_id], []
         absent_s = max(_ABSENT_RESTS * self._rest_s, _ABSENT_LEAST_RESTS * self._least_again_s)
         named = Counter(source for token, fetch in fetches.items() if token != asker for source in fetch.sources)
-        told_on_by: defaultdict[str, set[str]] = defaultdict(set)
-        for address, receiver in self._failures:
-            told_on_by[address].add(receiver)
+        told_on_by = self._told_on_by()
         for token in sorted({*fetches, *self._rollouts} - {asker}):
             rollout, fetch = self._rollouts.get(token, _Rollout()), fetches.get(token, _Fetch())
             failed = told_on_by[rollout.address]
-            is_left_out = asker in failed or len(failed) >= _FAILED_FOR_ALL
             receivers.append(
                 piece_plan.Receiver(
                     token=token,
                     have=whole if artifact_id in rollout.whole else fetch.have,
                     granted=() if failed or now - fetch.heard_at > absent_s else fetch.granted,
-                    serves=bool(rollout.address) and not is_left_out,
+                    serves=bool(rollout.address) and not _is_left_out(failed, asker),
                     named=named[token],
                 )
             )
         return receivers
+
+    def _told_on_by(self) -> defaultdict[str, set[str]]:
+        """Return whom the source at an address has failed lately."""
+        told_on_by: defaultdict[str, set[str]] = defaultdict(set)
+        for address, receiver in self._failures:
+            told_on_by[address].add(receiver)
+        return told_on_by
 
     @property
     def _rest_s(self) -> float:
@@ -144,6 +170,11 @@ class Tracker:
             for artifact_id, fetches in self._fetches.items()
         }
         self._fetches = {artifact_id: fetches for artifact_id, fetches in fetches_by_artifact.items() if fetches}
+
+
+def _is_left_out(failed: Collection[str], asker: str) -> bool:
+    """failed: whom the source has failed lately."""
+    return asker in failed or len(failed) >= _FAILED_FOR_ALL
 
 
 def _granted(before: tuple[piece_plan.Grant, ...], share: int, now: float) -> tuple[piece_plan.Grant, ...]:

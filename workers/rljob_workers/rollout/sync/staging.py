@@ -1,6 +1,7 @@
 """Bring a version into the image buffer and prove that it is that version. Blocking, on a thread, before any pause.
 
-    ask    what leads to the version from what the buffer holds: changes only, or a whole image and the changes since
+    ask    what leads to the version from what the buffer holds: changes only, a whole image and the changes since, or
+           the image as other rollouts hold it
     fetch  all changes, beside the buffer: if that breaks off, the buffer still holds what it held
     patch  the buffer, which is no version from here on until every tensor has its digest
 
@@ -60,8 +61,10 @@ class Stager:
         self.buffer.mark_clean(self.initial.version)
         self._last = Staged(manifest=self.initial, fetch_s=0.0, verify_s=0.0, num_bytes=0)
         self._damaged: list[str] = []
-        # The artifact that the version in the buffer is, if it was published whole.
+        # What the version in the buffer may be served as, whole.
         self._image: types.Artifact | None = None
+        # Other rollouts go on to newer versions: one whose image could not be had from them takes what is stored.
+        self._only_stored = False
         self._shelf = shelf or shelves.Shelf()
 
     def stage(self, version: types.VersionId) -> Staged:
@@ -80,6 +83,7 @@ class Stager:
         fetched = self._clock.monotonic()
         images.verify(self.buffer.view, self.layout, manifest)
         self.buffer.mark_clean(version)
+        self._only_stored = False
         self._serve_image()
         self._last = Staged(
             manifest=manifest,
@@ -99,13 +103,14 @@ class Stager:
         plan = self._plan(version)
         first, last = plan.chain[0], plan.chain[-1]
         deltas = [manifest.artifacts[0] for manifest in plan.chain[1:]]
-        starts_whole = first.artifacts[0].encoding is enums.Encoding.WHOLE
+        starts_whole = first.artifacts[0].encoding is not enums.Encoding.DELTA
         if not starts_whole:
             deltas.insert(0, first.artifacts[0])
         changes = self._pulled_changes(deltas, plan.sources)
         # From here on the bytes are no one's version, until they are verified.
         if starts_whole:
             self._overwrite()
+            self._only_stored = first.artifacts[0].encoding is enums.Encoding.IMAGE
             self._pull(first.artifacts[0], plan.sources, self.buffer.view)
         elif first.base != self.buffer.clean:
             self._initial()
@@ -128,7 +133,7 @@ class Stager:
         return changes
 
     def _serve_image(self) -> None:
-        """Offer the buffer to others as the whole image that was published, if changes have led to the same bits.
+        """Offer the buffer to others as the whole image that its manifest describes, if changes have led to it.
 
         Its tensors were verified, the bytes between them were not: each piece is, before it is sent first.
         """
@@ -155,7 +160,13 @@ class Stager:
 
     def _plan(self, version: types.VersionId) -> types.VersionPlan:
         have = types.NO_VERSION if self.buffer.clean is None else self.buffer.clean
-        plan = self._puller.plan(want=version, have=have, with_layout=False, damaged=tuple(self._damaged))
+        plan = self._puller.plan(
+            want=version,
+            have=have,
+            with_layout=False,
+            damaged=tuple(self._damaged),
+            only_stored=self._only_stored,
+        )
         self._damaged, self._image = [], plan.image
         if not plan.chain or plan.chain[-1].version != version:
             raise errors.WeightsError(f"the plan for version {version} does not end in it")
@@ -175,6 +186,8 @@ class Stager:
             )
         artifact, whole = manifest.artifacts[0], self.layout.image_bytes
         fits = artifact.num_bytes == whole
+        if artifact.encoding is enums.Encoding.IMAGE:
+            fits = fits and artifact.artifact_id == manifest.state_hash and bool(artifact.pieces)
         if artifact.encoding is enums.Encoding.DELTA:
             fits = artifact.num_bytes <= delta.MOST_BYTES * whole
         if not fits:

@@ -20,7 +20,7 @@ from rljob_api import enums, errors, types
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import retry
 from rljob_workers.trainer.state import anchoring, export
-from rljob_workers.weights import delta, image
+from rljob_workers.weights import delta, image, pieces
 from rljob_workers.weights.backends import base
 
 logger = logging.getLogger(__name__)
@@ -49,12 +49,15 @@ class VersionPublisher:
         anchors: anchoring.Anchors,
         clock: clocks.Clock,
         reconnect_timeout_s: float,
+        image_piece_bytes: int = 0,
     ) -> None:
-        """`head`: newest version of the registry; `reconnect_timeout_s`: how long a failed store is asked again."""
+        """`head`: newest version of the registry; `reconnect_timeout_s`: how long a failed store is asked again;
+        image_piece_bytes: of the pieces in which rollouts serve an image that is not stored, 0 where they do not.
+        """
         self._exporter, self._transport, self._clock = exporter, transport, clock
         self._job, self._attempt, self._head = job, attempt, head
         self._description, self._reconnect_timeout_s = description, reconnect_timeout_s
-        self._anchors = anchors
+        self._anchors, self._image_piece_bytes = anchors, image_piece_bytes
         self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="publish")
         self._flight: concurrent.futures.Future[None] | None = None
         self._copy = bytearray()
@@ -111,6 +114,7 @@ class VersionPublisher:
         changes = None if compared is None or not self._anchors.sends_changes else compared.data
         changed = image.num_elements(layout) if compared is None else compared.changed
         why_whole = self._anchors.why_whole(compared, image_bytes=layout.image_bytes)
+        state_hash = image.state_hash(layout, digests)
         version = types.WeightVersion(
             job=self._job,
             version=types.VersionId(self._head + 1),
@@ -120,7 +124,7 @@ class VersionPublisher:
             created_at=self._clock.now(),
             layout_id=layout.layout_id,
             digests=digests,
-            state_hash=image.state_hash(layout, digests),
+            state_hash=state_hash,
             kind=enums.VersionKind.ANCHOR if why_whole else enums.VersionKind.DELTA,
             base=types.NO_VERSION if changes is None or self._base is None else self._base.version,
             base_state_hash="" if changes is None or self._base is None else self._base.state_hash,
@@ -128,6 +132,7 @@ class VersionPublisher:
             changed_ratio=changed / max(1, image.num_elements(layout)),
             fallback_reason=why_whole,
             exporter=self._description,
+            image=None if why_whole else self._described(data, state_hash),
         )
         self._head, sent = self._send_patiently(transport, version, changes)
         self._layout_sent = True
@@ -139,6 +144,11 @@ class VersionPublisher:
             f"whole, {sent.fallback_reason}" if sent.fallback_reason else f"{sent.artifacts[0].num_bytes} bytes",
             extra={"event": "publish", "version": version.version, "step": step},
         )  # fmt: skip
+
+    def _described(self, data: memoryview, state_hash: str) -> types.Artifact | None:
+        if not self._image_piece_bytes:
+            return None
+        return pieces.describe_image(data, state_hash, piece_bytes=self._image_piece_bytes)
 
     def _bring_forward(self, data: memoryview, digests: Mapping[int, bytes]) -> delta.Difference | None:
         """Make the copy equal to `data` by the changes between them, and return those; None without a copy."""

@@ -38,10 +38,16 @@ class Puller(Protocol):
     """What a receiver needs to get a version."""
 
     def plan(
-        self, *, want: types.VersionId, have: int, with_layout: bool, damaged: Sequence[str] = ()
+        self,
+        *,
+        want: types.VersionId,
+        have: int,
+        with_layout: bool,
+        damaged: Sequence[str] = (),
+        only_stored: bool = False,
     ) -> types.VersionPlan:
         """Return what to fetch to reach `want` from `have`, and from where; damaged: ids of artifacts that were not
-        what they are named by.
+        what they are named by; only_stored: no image that only rollouts have.
         """
 
     def pull(self, artifact: types.Artifact, sources: Sequence[types.WeightSource], into: memoryview) -> None:
@@ -97,10 +103,16 @@ class PlanningPuller(_Registry, abc.ABC):
         self.shelf, self.transfers = shelf.Shelf(), transfers.Transfers()
 
     def plan(
-        self, *, want: types.VersionId, have: int, with_layout: bool, damaged: Sequence[str] = ()
+        self,
+        *,
+        want: types.VersionId,
+        have: int,
+        with_layout: bool,
+        damaged: Sequence[str] = (),
+        only_stored: bool = False,
     ) -> types.VersionPlan:
         request = weights_pb2.ManifestRequest(
-            session=self.session, want=want, have=have, layout=with_layout, damaged=damaged
+            session=self.session, want=want, have=have, layout=with_layout, damaged=damaged, stored=only_stored
         )
         reply = translated(self._address, lambda: self._stub.Manifest(request, timeout=self._timeout_s))
         return codec.from_message(types.VersionPlan, reply)

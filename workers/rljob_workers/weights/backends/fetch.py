@@ -96,8 +96,10 @@ class Fetch:
         now: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
-        """sources: those known before the coordinator is asked. Raises WeightsError if there are none."""
-        if not sources:
+        """sources: of what is stored, those known before the coordinator is asked. Raises WeightsError if there are
+        none.
+        """
+        if not sources and artifact.encoding is not enums.Encoding.IMAGE:
             raise errors.WeightsError(f"no source for artifact {artifact.artifact_id}")
         self._artifact, self._into, self._remote = artifact, into[: artifact.num_bytes], remote
         self._shelf, self._counts, self._now = shelf, counts, now
@@ -112,8 +114,8 @@ class Fetch:
         self._moved_at = now()
 
     def run(self) -> None:
-        """Return when the artifact is whole and verified. Raises WeightsError, UnavailableError or another WireError:
-        what the last source failed with, or that it was stopped.
+        """Return when the artifact is whole and verified, one that is not stored by piece alone. Raises WeightsError,
+        UnavailableError or another WireError: what the last source failed with, or that it was stopped.
         """
         for _ in range(min(NUM_STREAMS, max(1, pieces.count(self._artifact)))):
             self._start(self._work)
@@ -126,13 +128,20 @@ class Fetch:
             self._places.close()
         if self._state.missing:
             raise errors.UnavailableError(f"fetching artifact {self._artifact.artifact_id} was stopped")
-        if blake3.blake3(self._into, max_threads=2).hexdigest() != self._artifact.artifact_id:
+        if not self._is_what_it_is_named():
             self._shelf.withdraw(self._into)
             raise errors.DigestError(
                 f"artifact {self._artifact.artifact_id} from {', '.join(sorted(self._state.used))} does not match its"
                 " digest"
             )
         self._tell()
+
+    def _is_what_it_is_named(self) -> bool:
+        # The name of an image that is not stored follows from its tensors' digests: the receiver's concern.
+        return (
+            self._artifact.encoding is enums.Encoding.IMAGE
+            or blake3.blake3(self._into, max_threads=2).hexdigest() == self._artifact.artifact_id
+        )
 
     def stop(self) -> None:
         """End what is under way, from any thread: nothing is written any more once `run` has returned."""
@@ -155,8 +164,11 @@ class Fetch:
                     raise self._fault[0]
                 for stream in [stream for stream in self._streams if self._hangs(stream)]:
                     self._give_up(stream)
-                is_idle = self._now() - self._moved_at > idle_s
-                if self._state.missing and not self._is_over and (self._state.is_hopeless or is_idle):
+                if not self._state.missing or self._is_over:
+                    break
+                if self._state.is_hopeless:
+                    raise self._state.failure or errors.MovedError(f"no rollout has {self._artifact.artifact_id}")
+                if self._now() - self._moved_at > idle_s:
                     raise self._state.failure or errors.UnavailableError(
                         f"no source sent a byte of artifact {self._artifact.artifact_id} for {idle_s:.0f} s"
                     )

@@ -13,7 +13,7 @@ from rljob_workers.runtime import retry
 from rljob_workers.weights import piece_choice, pieces
 
 # How long a rollout that failed is left alone here, and one that no longer held what it was asked for.
-FAILED_S, MOVED_S = 30.0, 5.0
+FAILED_S, MOVED_S = 30.0, 1.0
 # How long one may say that it is busy, or that pieces moved, and give none, until it counts as failed. Longer than the
 # coordinator believes that it holds what it held once (coordinator/weights/tracker.py).
 REFUSING_S = 15.0
@@ -30,6 +30,8 @@ class _Source:
     out_until: float = 0.0
     num_streams: int = 0
     num_damaged: int = 0
+    # A rollout that gave nothing, and was not only busy, since it gave a piece last.
+    has_failed: bool = False
     # Since when it gave nothing but refusals.
     refuses_since: float | None = None
     backoff: retry.Backoff = dataclasses.field(default_factory=lambda: retry.Backoff(first_s=0.1, most_s=2.0))
@@ -55,6 +57,7 @@ class FetchState:
         self._under_way, self._twice = 0, 0
         at_first = 0 if artifact.pieces else self._whole
         self._sources = {source.address: _Source(source, at_first) for source in sources}
+        self._is_answered = False
         # Addresses of rollouts that the coordinator was not told of yet.
         self.failed: list[str] = []
         self.failure: errors.RLJobError | None = None
@@ -72,7 +75,12 @@ class FetchState:
 
     @property
     def is_hopeless(self) -> bool:
-        """Return whether a store has refused for good, and nothing that is missing can be had elsewhere."""
+        """Return whether a store has refused for good, and nothing that is missing can be had elsewhere; of an image
+        that no store has, whether no rollout that was named gives it any more.
+        """
+        if self.artifact.encoding is enums.Encoding.IMAGE:
+            named = [entry for entry in self._sources.values() if entry.may_take & self.missing]
+            return self._is_answered and not self._under_way and all(entry.has_failed for entry in named)
         refused = [entry for entry in self._sources.values() if entry.out_until == math.inf]
         offered = [entry for entry in self._sources.values() if entry.may_take & self.missing and entry not in refused]
         return bool(refused) and not offered and not self._under_way
@@ -111,13 +119,14 @@ class FetchState:
         self.missing &= ~(1 << piece)
         self.used.add(address)
         self._sources[address].backoff.reset()
-        self._sources[address].refuses_since = None
+        self._sources[address].refuses_since, self._sources[address].has_failed = None, False
 
     def note_failure(self, address: str, error: errors.RLJobError, now: float) -> None:
         """Leave a source out for a while after it failed, a store that will never give it for good."""
         entry = self._sources[address]
         self.failure = error
         is_refusal = isinstance(error, errors.BusyError | errors.MovedError)
+        entry.has_failed = not isinstance(error, errors.BusyError)
         if entry.is_peer and (not is_refusal or entry.refused(now)):
             entry.out_until = now + FAILED_S
             self.failed.append(address)
@@ -147,6 +156,7 @@ class FetchState:
             source.address: pieces.from_wire(source.have, num_pieces) if source.kind is enums.SourceKind.PEER else share
             for source in answer.sources
         }
+        self._is_answered = True
         del self.failed[:num_told]
         for source in answer.sources:
             self._sources.setdefault(source.address, _Source(source))

@@ -59,12 +59,14 @@ class Coordinator:
         )  # fmt: skip
         return session.token
 
-    async def beat(self, token: str, serving: int, lease_ids: tuple[str, ...] = ()) -> types.HeartbeatReply:
+    async def beat(
+        self, token: str, serving: int, lease_ids: tuple[str, ...] = (), *, offer: types.WeightOffer = types.NO_OFFER
+    ) -> types.HeartbeatReply:
         return await self.work.heartbeat(
             token,
             dispatch.Report(
                 lease_ids=lease_ids, serving_version=serving, receiver_state=SERVING, load=types.RolloutLoad(),
-                syncs=(),
+                syncs=(), offer=offer,
                 draining=False,
             ),
         )  # fmt: skip
@@ -97,7 +99,14 @@ class Coordinator:
         return types.Artifact(artifact_id=name, encoding=encoding, num_bytes=len(data))
 
     async def publish(
-        self, token: str, step: int, attempt: int = 1, *, whole: bool = True, changes: bool = False
+        self,
+        token: str,
+        step: int,
+        attempt: int = 1,
+        *,
+        whole: bool = True,
+        changes: bool = False,
+        image: types.Artifact | None = None,
     ) -> int:
         head = (await self.core.ledger.run(versions.head)).version
         artifacts = []
@@ -111,6 +120,7 @@ class Coordinator:
             layout_id="layout", digests={}, state_hash=f"h{head + 1}", artifacts=tuple(artifacts),
             kind=enums.VersionKind.ANCHOR if whole else enums.VersionKind.DELTA,
             base=head if changes else types.NO_VERSION, base_state_hash=f"h{head}" if changes else "",
+            image=image,
         )  # fmt: skip
         layout = types.Layout(layout_id="layout", tensors=(), image_bytes=1)
         answer, version = await self.weights.publish(token=token, proposal=proposal, layout=layout)
@@ -265,6 +275,58 @@ async def test_changes_whose_base_is_lost_are_not_registered(start: Start) -> No
     with pytest.raises(errors.WeightsError, match="nothing that is stored leads to version 3"):
         await run.publish(trainer, 1, whole=False, changes=True)
     assert await run.publish(trainer, 1, whole=True, changes=True) == 4
+
+
+# That of the version after `line_of_versions`.
+IMAGE = types.Artifact(
+    artifact_id="h4",
+    encoding=enums.Encoding.IMAGE,
+    num_bytes=2,
+    piece_bytes=1,
+    pieces=bytes(2 * enums.PIECE_DIGEST_BYTES),
+)
+
+
+@pytest.mark.covers("weights 7")
+async def test_a_rollout_that_starts_is_sent_to_one_that_has_the_image_until_that_one_fails_it(start: Start) -> None:
+    run = start()
+    rollout, trainer = await line_of_versions(run)
+    (first,) = (await run.weights.plan(token=rollout, want=1, have=0, with_layout=False)).chain
+    run.core.artifacts.remove(first.artifacts[0].artifact_id)
+    await run.publish(trainer, 1, whole=False, changes=True, image=IMAGE)
+    late = await run.register(enums.Role.ROLLOUT, number=1)
+    from_store = ["1 raw", "2 delta-1", "3 delta-1", "4 delta-1"]
+    assert await run.way(late, 4, have=types.NO_VERSION) == from_store
+    await run.beat(rollout, 4, offer=types.WeightOffer(address="first:1", artifact_ids=("h4",)))
+    assert await run.way(late, 4, have=types.NO_VERSION) == ["4 image"]
+    assert await run.way(late, 4, have=3) == ["4 delta-1"]
+    stored = await run.weights.plan(token=late, want=4, have=types.NO_VERSION, with_layout=False, only_stored=True)
+    assert [hop.version for hop in stored.chain] == [1, 2, 3, 4]
+    answer = await run.weights.sources(token=late, artifact_id="h4", have=b"", failed=())
+    assert [source.address for source in answer.sources] == ["first:1"]
+    await run.weights.sources(token=late, artifact_id="h4", have=b"", failed=("first:1",))
+    assert await run.way(late, 4, have=types.NO_VERSION) == from_store
+
+
+@pytest.mark.covers("weights W-8")
+async def test_a_version_that_is_refused_leaves_no_image_behind(start: Start) -> None:
+    run = start()
+    rollout, trainer = await line_of_versions(run)
+    for hop in (await run.weights.plan(token=rollout, want=3, have=0, with_layout=False)).chain:
+        run.core.artifacts.remove(hop.artifacts[0].artifact_id)
+    with pytest.raises(errors.WeightsError, match="nothing that is stored leads to version 3"):
+        await run.publish(trainer, 1, whole=False, changes=True, image=IMAGE)
+    assert await run.publish(trainer, 1, whole=True) == 4
+    await run.beat(rollout, 4, offer=types.WeightOffer(address="first:1", artifact_ids=("h4",)))
+    assert await run.way(rollout, 4, have=types.NO_VERSION) == ["4 raw"]
+
+
+@pytest.mark.covers("weights W-8")
+async def test_an_image_with_another_name_than_the_state_hash_is_refused(start: Start) -> None:
+    run = start()
+    _, trainer = await line_of_versions(run)
+    with pytest.raises(errors.WireError, match="the image of version 4 is h3"):
+        await run.publish(trainer, 1, whole=False, changes=True, image=dataclasses.replace(IMAGE, artifact_id="h3"))
 
 
 @pytest.mark.covers("weights 7")

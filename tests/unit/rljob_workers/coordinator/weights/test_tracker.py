@@ -21,10 +21,16 @@ class Fleet:
             offer = types.WeightOffer(address=f"{name}:1", artifact_ids=whole)
             self.tracker.offers(name, offer, now=self.now)
 
-    def ask(self, name: str, have: int = 0, *failed: str, artifact: str = "a") -> types.PieceSources:
+    def ask(
+        self, name: str, have: int = 0, *failed: str, artifact: str = "a", is_stored: bool = True
+    ) -> types.PieceSources:
         return self.tracker.ask(
-            name, artifact_id=artifact, num_pieces=NUM_PIECES, have=have, failed=failed, now=self.now
-        )
+            name, artifact_id=artifact, num_pieces=NUM_PIECES, have=have, failed=failed, now=self.now,
+            is_stored=is_stored,
+        )  # fmt: skip
+
+    def has_source(self, name: str) -> bool:
+        return self.tracker.has_source(name, "a", now=self.now)
 
 
 def share(answer: types.PieceSources) -> int:
@@ -167,3 +173,29 @@ def test_a_source_that_is_named_to_many_gives_way_to_one_that_is_not() -> None:
 def test_many_receivers_together_ask_two_hundred_times_a_second() -> None:
     assert Fleet(64).ask("r0").again_s == pytest.approx(64 / 200)
     assert Fleet(4).ask("r0").again_s == pytest.approx(0.1)
+
+
+def test_an_image_that_is_not_stored_is_asked_of_rollouts_alone(fleet: Fleet) -> None:
+    fleet.beat("r0", whole=("a",))
+    answer = fleet.ask("r1", is_stored=False)
+    assert (peers(answer), share(answer), len(answer.sources)) == ({"r0:1": ALL}, 0, 1)
+    fleet.beat("r0")
+    assert fleet.ask("r1", is_stored=False).sources == ()
+
+
+def test_a_whole_artifact_has_a_source_while_a_rollout_says_that_it_holds_it_and_did_not_fail(fleet: Fleet) -> None:
+    assert not fleet.has_source("r1")
+    fleet.beat("r0", whole=("a",))
+    assert fleet.has_source("r1")
+    fleet.ask("r1", 0, "r0:1")
+    assert not fleet.has_source("r1")
+    assert fleet.has_source("r2")
+    fleet.now += tracker.SILENT_S + 0.1
+    assert not fleet.has_source("r2")
+
+
+def test_a_rollout_that_starts_again_is_not_sent_to_what_it_held_before(fleet: Fleet) -> None:
+    fleet.beat("r0", whole=("a",))
+    fleet.tracker.offers("r0 again", types.WeightOffer(address="r0:1"), now=fleet.now)
+    assert not fleet.has_source("r0 again")
+    assert peers(fleet.ask("r1")) == {}

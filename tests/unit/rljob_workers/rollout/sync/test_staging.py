@@ -9,7 +9,7 @@ from rljob_api import enums, errors, types
 from rljob_testing import local_weights
 from rljob_testing.clock import FakeClock
 from rljob_workers.rollout.sync import staging
-from rljob_workers.weights import delta, frames, image, initial
+from rljob_workers.weights import delta, frames, image, initial, pieces
 from rljob_workers.weights import shelf as shelves
 
 
@@ -69,6 +69,9 @@ class Line:
             base_state_hash=before.state_hash if changes else "",
             artifacts=tuple(artifacts),
         )
+        if not whole:
+            described = pieces.describe_image(memoryview(data), manifest.state_hash, piece_bytes=256)
+            manifest = dataclasses.replace(manifest, image=described)
         self.store.publish(manifest, None)
         self.images[version], self.manifests[version] = bytes(data), manifest
         return version
@@ -183,7 +186,7 @@ def test_a_chain_whose_links_do_not_follow_each_other_is_refused(
     assert (pulled(store), stager.buffer.clean) == ([], 0)
 
 
-@pytest.mark.parametrize("encoding", list(enums.Encoding))
+@pytest.mark.parametrize("encoding", [enums.Encoding.WHOLE, enums.Encoding.DELTA])
 @pytest.mark.covers("weights W-14", "weights 8-4")
 def test_a_damaged_artifact_is_never_staged_and_another_way_is_taken(
     stager: staging.Stager, line: Line, store: local_weights.LocalWeights, encoding: enums.Encoding
@@ -256,6 +259,10 @@ def test_changes_that_are_no_changes_leave_no_version(
             r"has 8 bytes \(raw\) for 1280",
         ),
         (
+            {"artifacts": (pieces.describe_image(memoryview(bytes(1280)), "of another version"),)},
+            r"has 1280 bytes \(image\) for 1280",
+        ),
+        (
             {"artifacts": (types.Artifact(artifact_id="a1", encoding=enums.Encoding.DELTA, num_bytes=641),)},
             r"has 641 bytes \(delta-1\) for 1280",
         ),
@@ -317,7 +324,7 @@ def test_an_image_that_came_whole_is_served_until_the_next_version_is_written_ov
     assert list(store.held()) == artifact_ids(store, (1, WHOLE))
     line.publish()
     stage(serving, 2)
-    assert list(store.held()) == artifact_ids(store, (2, DELTA))
+    assert list(store.held()) == [line.manifests[2].state_hash, *artifact_ids(store, (2, DELTA))]
 
 
 @pytest.mark.covers("weights 7")
@@ -328,17 +335,74 @@ def test_changes_stay_to_be_served_after_they_were_applied(
         line.publish()
     stage(serving, 2)
     stage(serving, 3)
-    assert list(store.held()) == artifact_ids(store, (3, DELTA), (2, DELTA), (1, DELTA))
+    changes = artifact_ids(store, (3, DELTA), (2, DELTA), (1, DELTA))
+    assert list(store.held()) == [line.manifests[3].state_hash, *changes]
     assert bytes(serving.buffer.view) == line.images[3]
 
 
-def test_an_image_with_changes_on_top_is_no_longer_the_one_that_came(
+def test_an_image_with_changes_on_top_is_served_as_that_of_its_own_version(
     serving: staging.Stager, line: Line, store: local_weights.LocalWeights
 ) -> None:
     line.publish(whole=True, changes=False)
     line.publish()
     stage(serving, 2)
-    assert list(store.held()) == artifact_ids(store, (2, DELTA))
+    (name, *_) = store.held()
+    with store.shelf.stream(name) as holding:
+        assert bytes(frames.unpack(store.shelf.frame(holding, 0, 1280))[2]) == line.images[2]
+
+
+@pytest.fixture
+def late(stager: staging.Stager, line: Line, store: local_weights.LocalWeights) -> staging.Stager:
+    """A rollout that has nothing; another one holds version 2, which is no anchor."""
+    line.publish(whole=True, changes=False)
+    line.publish()
+    store.on_rollouts[line.manifests[2].state_hash] = line.images[2]
+    stager.buffer.mark_dirty()
+    return stager
+
+
+@pytest.mark.covers("weights 7", "weights 8-13")
+def test_who_comes_late_takes_the_image_that_another_rollout_holds(
+    late: staging.Stager, line: Line, store: local_weights.LocalWeights
+) -> None:
+    staged = stage(late, 2)
+    assert pulled(store) == ["image"]
+    assert (staged.num_bytes, staged.delta_bytes) == (late.layout.image_bytes, 0)
+    assert (bytes(late.buffer.view), late.buffer.clean) == (line.images[2], 2)
+    line.publish()
+    stage(late, 3)
+    assert pulled(store) == ["delta-1"]
+
+
+@pytest.mark.covers("weights W-2", "weights W-14")
+def test_an_image_of_another_rollout_that_is_not_the_version_is_no_version_and_what_is_stored_comes_instead(
+    late: staging.Stager, line: Line, store: local_weights.LocalWeights
+) -> None:
+    """As if the publisher had described other bytes than it hashed: every piece is right, a tensor is not."""
+    store.on_rollouts = {line.manifests[2].state_hash: line.images[1]}
+    with pytest.raises(errors.DigestError, match="of version 2 does not match its digest"):
+        stage(late, 2)
+    assert (pulled(store), late.buffer.clean) == (["image"], None)
+    stage(late, 2)
+    assert sorted(pulled(store)) == ["delta-1", "raw"]
+    assert bytes(late.buffer.view) == line.images[2]
+
+
+@pytest.mark.covers("weights 8-3")
+def test_who_could_not_have_an_image_of_another_rollout_takes_what_is_stored(
+    late: staging.Stager, line: Line, store: local_weights.LocalWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def moved(*_: object) -> None:
+        raise errors.MovedError("artifact is not held here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "pull", moved)
+        with pytest.raises(errors.MovedError):
+            stage(late, 2)
+    assert late.buffer.clean is None
+    stage(late, 2)
+    assert sorted(pulled(store)) == ["delta-1", "raw"]
+    assert bytes(late.buffer.view) == line.images[2]
 
 
 def test_an_image_that_changes_have_led_to_is_served_as_the_one_that_was_published(
@@ -353,7 +417,8 @@ def test_an_image_that_changes_have_led_to_is_served_as_the_one_that_was_publish
         assert bytes(frames.unpack(store.shelf.frame(holding, 0, 1280))[2]) == line.images[2]
     line.publish()
     stage(serving, 3)
-    assert list(store.held()) == artifact_ids(store, (3, DELTA), (2, DELTA), (1, DELTA))
+    changes = artifact_ids(store, (3, DELTA), (2, DELTA), (1, DELTA))
+    assert list(store.held()) == [line.manifests[3].state_hash, *changes]
 
 
 def test_version_0_is_no_artifact_and_is_not_served(

@@ -4,7 +4,7 @@ import pytest
 
 from rljob_api import enums, errors, types
 from rljob_testing import publishing_trainer
-from rljob_workers.weights import delta, image
+from rljob_workers.weights import delta, image, pieces
 
 WHOLE, DELTA = enums.Encoding.WHOLE, enums.Encoding.DELTA
 LAYOUT = image.make_layout(
@@ -174,3 +174,12 @@ def test_a_version_that_the_registry_refuses_ends_the_publisher() -> None:
     trainer.publisher.publish(2)
     with pytest.raises(errors.ConflictError, match="attempt 1"):
         trainer.publisher.flush()
+
+
+@pytest.mark.covers("weights 3", "weights 7")
+def test_a_version_that_is_no_anchor_describes_its_image_where_rollouts_serve_one_another() -> None:
+    trainer = publishing_trainer.PublishingTrainer(LAYOUT, image_piece_bytes=1000, anchor_every=2)
+    anchor, other = trainer.publish(), trainer.publish()
+    assert (anchor.kind, anchor.image) == ("anchor", None)
+    assert other.image == pieces.describe_image(memoryview(trainer.images[2]), other.state_hash, piece_bytes=1000)
+    assert trainer_of().publish().image is None
