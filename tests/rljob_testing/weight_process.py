@@ -2,6 +2,7 @@
 answers in lines of JSON.
 
     rollout    stage VERSION                  fetch and verify, by the receiver's own code, and serve it to others
+               beat                           send a heartbeat now: the coordinator knows what is served here
                digest                         what the image holds: its version, null while it is none, and SHA-256
                transfers                      the bytes that were fetched since the start, by kind of source
     trainer    publish TENSOR COUNT SEED      the next version: so many weights of a tensor have other values
@@ -19,7 +20,7 @@ import pathlib
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from rljob_api import enums, errors, process_config, types
 from rljob_testing import sections
@@ -29,7 +30,7 @@ from rljob_workers.runtime import clock as clocks
 from rljob_workers.weights import initial
 from rljob_workers.weights.backends import grpc_store, peer_server
 
-BEAT_S = 0.5
+_BEAT_S = 0.5
 JOB = "job"
 
 
@@ -62,11 +63,26 @@ async def rollout(options: argparse.Namespace) -> None:
     )
     puller.session = session.token
     async with peer_server.PeerServer(config, puller.shelf, puller.transfers) as server:
-        beats = asyncio.create_task(_beat(client, puller, stager, f"{options.host}:{server.port}"))
+
+        async def beat() -> None:
+            await client.heartbeat(
+                lease_ids=(),
+                serving_version=stager.buffer.clean or types.VersionId(0),
+                receiver_state=enums.ReceiverState.SERVING,
+                load=types.RolloutLoad(),
+                syncs=(),
+                draining=False,
+                offer=types.WeightOffer(address=f"{options.host}:{server.port}", artifact_ids=puller.shelf.whole()),
+            )
+
+        beats = asyncio.create_task(_repeat(beat))
         say({"ready": True})
         while words := (await asyncio.to_thread(sys.stdin.readline)).split():
             if words[0] == "stage":
                 say(await asyncio.to_thread(_stage, stager, types.VersionId(int(words[1]))))
+            elif words[0] == "beat":
+                await beat()
+                say({"beat": True})
             elif words[0] == "transfers":
                 counts = puller.transfers
                 say({"fetched": counts.fetched_bytes, "failures": counts.failures})
@@ -86,19 +102,11 @@ def _stage(stager: staging.Stager, version: types.VersionId) -> dict[str, object
     return {"seconds": time.monotonic() - began}
 
 
-async def _beat(client: work.WorkClient, puller: grpc_store.WeightPuller, stager: staging.Stager, address: str) -> None:
+async def _repeat(beat: Callable[[], Awaitable[None]]) -> None:
     while True:
         with contextlib.suppress(errors.UnavailableError):
-            await client.heartbeat(
-                lease_ids=(),
-                serving_version=stager.buffer.clean or types.VersionId(0),
-                receiver_state=enums.ReceiverState.SERVING,
-                load=types.RolloutLoad(),
-                syncs=(),
-                draining=False,
-                offer=types.WeightOffer(address=address, artifact_ids=puller.shelf.whole()),
-            )
-        await asyncio.sleep(BEAT_S)
+            await beat()
+        await asyncio.sleep(_BEAT_S)
 
 
 def say(answer: dict[str, object]) -> None:
