@@ -1,9 +1,10 @@
-"""Transports of weights by name, and files in a folder that processes share."""
+"""What each transport of weights owes, whichever it is; then transports by name, and files in a shared folder."""
 
 import json
 import os
 import pathlib
 import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import blake3
 import pytest
@@ -11,9 +12,9 @@ import pytest
 from rljob_api import enums, errors, resolve, types
 from rljob_api.manifest.trainer import WeightTransport
 from rljob_api.validation.load import load_manifest
-from rljob_testing import examples
+from rljob_testing import examples, weight_fleet
 from rljob_workers.coordinator.weights import store
-from rljob_workers.weights.backends import base, file_store
+from rljob_workers.weights.backends import base, file_store, grpc_store
 
 DATA = os.urandom(1 << 20)
 ARTIFACT = types.Artifact(
@@ -33,23 +34,62 @@ def resolved(run_dir: pathlib.Path, transport: str) -> resolve.ResolvedJob:
     return resolve.resolve(job, placement)
 
 
-@pytest.fixture
-def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    return store.ArtifactStore(tmp_path / "weights").folder
+class Way:
+    """Both ends of a transport around one store, whose artifacts are files in `folder`."""
+
+    folder: pathlib.Path
+    publisher: base.RegisteringPublisher
+    puller: base.PlanningPuller
+    sources: Sequence[types.WeightSource] = ()
+
+    def pull(self, artifact: types.Artifact = ARTIFACT, *, spare: int = 0) -> bytes:
+        into = bytearray(len(DATA) + spare)
+        self.puller.pull(artifact, self.sources, memoryview(into))
+        return bytes(into)
+
+    def break_off(self) -> None:
+        """Let nobody reach the store."""
+
+    def close(self) -> None:
+        self.publisher.close()
+        self.puller.close()
 
 
-@pytest.fixture
-def publisher(folder: pathlib.Path) -> typing.Iterator[file_store.FilePublisher]:
-    publisher = file_store.FilePublisher(folder=folder, control_address=NOWHERE, tls=None)
-    yield publisher
-    publisher.close()
+class FileWay(Way):
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = store.ArtifactStore(folder).folder
+        self.publisher = file_store.FilePublisher(folder=folder, control_address=NOWHERE, tls=None)
+        self.puller = file_store.FilePuller(folder=folder, control_address=NOWHERE, tls=None)
+
+    def break_off(self) -> None:
+        self.folder.rename(self.folder.with_name("elsewhere"))
 
 
-@pytest.fixture
-def puller(folder: pathlib.Path) -> typing.Iterator[file_store.FilePuller]:
-    puller = file_store.FilePuller(folder=folder, control_address=NOWHERE, tls=None)
-    yield puller
-    puller.close()
+class GrpcWay(Way):
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder, self._fleet = folder, weight_fleet.Fleet(folder)
+        control, address = self._fleet.control, self._fleet.store
+        self.publisher = grpc_store.WeightPublisher(control_address=control, store_address=address, tls=None)
+        self.puller = grpc_store.WeightPuller(control_address=control, tls=None)
+        self.sources = (types.WeightSource(address=address, kind=enums.SourceKind.STORE),)
+
+    def break_off(self) -> None:
+        self._fleet.stop("store")
+
+    def close(self) -> None:
+        super().close()
+        self._fleet.close()
+
+
+WAYS: Mapping[str, Callable[[pathlib.Path], Way]] = {"grpc": GrpcWay, "file": FileWay}
+
+
+@pytest.fixture(params=typing.get_args(WeightTransport))
+def way(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[Way]:
+    """Each transport of the manifest in turn."""
+    made = WAYS[request.param](tmp_path / "weights")
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("transport", typing.get_args(WeightTransport))
@@ -79,60 +119,82 @@ def test_files_of_a_local_run_are_those_of_the_coordinators_store(tmp_path: path
     puller.close()
 
 
-def test_bytes_that_are_there_already_are_written_again(
-    folder: pathlib.Path, publisher: file_store.FilePublisher, puller: file_store.FilePuller
-) -> None:
-    (folder / ARTIFACT.artifact_id).write_bytes(DATA[:-1] + b"\0")
-    assert publisher.upload(memoryview(DATA), enums.Encoding.WHOLE) == ARTIFACT
-    puller.pull(ARTIFACT, [], memoryview(bytearray(len(DATA))))
-    assert [path.name for path in folder.iterdir()] == [ARTIFACT.artifact_id]
+def test_what_is_uploaded_is_named_by_its_bytes_and_pulled_without_touching_what_follows(way: Way) -> None:
+    artifact = way.publisher.upload(memoryview(DATA), enums.Encoding.WHOLE)
+    assert (artifact.artifact_id, artifact.encoding, artifact.num_bytes) == (
+        ARTIFACT.artifact_id, ARTIFACT.encoding, ARTIFACT.num_bytes
+    )  # fmt: skip
+    assert way.pull(artifact, spare=3) == DATA + bytes(3)
+    assert sum(way.puller.transfers.fetched_bytes.values()) == len(DATA)
 
 
-@pytest.mark.parametrize("damaged", [DATA[:-1], DATA[:-1] + bytes([DATA[-1] ^ 1]), b""])
-def test_bytes_that_are_not_the_artifacts_are_refused(
-    damaged: bytes, folder: pathlib.Path, puller: file_store.FilePuller
-) -> None:
-    (folder / ARTIFACT.artifact_id).write_bytes(damaged)
+def test_bytes_that_are_there_already_and_damaged_are_written_again(way: Way) -> None:
+    (way.folder / ARTIFACT.artifact_id).write_bytes(DATA[:-1] + b"\0")
+    way.publisher.upload(memoryview(DATA), enums.Encoding.WHOLE)
+    assert way.pull() == DATA
+    assert [path.name for path in way.folder.iterdir()] == [ARTIFACT.artifact_id]
+
+
+@pytest.mark.parametrize("damaged", [DATA[:-1] + bytes([DATA[-1] ^ 1]), bytes([DATA[0] ^ 0x80]) + DATA[1:]])
+@pytest.mark.covers("weights W-14", "weights 8-4")
+def test_bytes_that_are_not_the_artifacts_are_refused_as_damaged(damaged: bytes, way: Way) -> None:
+    artifact = way.publisher.upload(memoryview(DATA), enums.Encoding.WHOLE)
+    (way.folder / ARTIFACT.artifact_id).write_bytes(damaged)
     with pytest.raises(errors.DigestError):
-        puller.pull(ARTIFACT, [], memoryview(bytearray(len(DATA))))
+        way.pull(artifact)
 
 
-def test_an_image_that_is_too_small_is_refused(
-    publisher: file_store.FilePublisher, puller: file_store.FilePuller
-) -> None:
-    publisher.upload(memoryview(DATA), enums.Encoding.WHOLE)
+def test_an_artifact_that_is_not_there_is_worth_another_plan(way: Way) -> None:
+    with pytest.raises(errors.WeightsError, match=ARTIFACT.artifact_id):
+        way.pull()
+
+
+def test_an_image_that_is_too_small_is_refused(way: Way) -> None:
     with pytest.raises(errors.WeightsError, match="does not fit"):
-        puller.pull(ARTIFACT, [], memoryview(bytearray(len(DATA) - 1)))
+        way.puller.pull(ARTIFACT, way.sources, memoryview(bytearray(len(DATA) - 1)))
 
 
-def test_an_artifact_named_like_a_path_is_refused(puller: file_store.FilePuller) -> None:
+def test_an_artifact_named_like_a_path_is_refused(way: Way) -> None:
     named = types.Artifact(artifact_id="../ledger", encoding=enums.Encoding.WHOLE, num_bytes=1)
     with pytest.raises(errors.WeightsError, match="invalid artifact ID"):
-        puller.pull(named, [], memoryview(bytearray(1)))
+        way.pull(named)
 
 
-def test_a_folder_that_is_not_there_is_tried_again(folder: pathlib.Path, publisher: file_store.FilePublisher) -> None:
-    folder.rmdir()
-    with pytest.raises(errors.UnavailableError, match="cannot be written to") as refused:
-        publisher.upload(memoryview(DATA), enums.Encoding.WHOLE)
+def test_a_store_that_is_not_there_is_tried_again_later(way: Way) -> None:
+    way.break_off()
+    with pytest.raises(errors.UnavailableError) as refused:
+        way.publisher.upload(memoryview(DATA), enums.Encoding.WHOLE)
     assert refused.value.retry is errors.Retry.LATER
 
 
+# Files
+
+
+@pytest.mark.parametrize("damaged", [DATA[:-1], b""])
+def test_a_file_that_is_too_short_is_refused_as_damaged(damaged: bytes, tmp_path: pathlib.Path) -> None:
+    way = FileWay(tmp_path / "weights")
+    (way.folder / ARTIFACT.artifact_id).write_bytes(damaged)
+    with pytest.raises(errors.DigestError):
+        way.pull()
+    way.close()
+
+
 def test_a_file_that_a_starting_coordinator_removed_leaves_nothing_and_is_written_again(
-    folder: pathlib.Path, publisher: file_store.FilePublisher, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sync = os.fsync
+    way, sync = FileWay(tmp_path / "weights"), os.fsync
 
     def restarted(descriptor: int) -> None:
-        store.ArtifactStore(folder).remove_orphans([])
+        store.ArtifactStore(way.folder).remove_orphans([])
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", restarted)
     with pytest.raises(errors.UnavailableError):
-        publisher.upload(memoryview(DATA), enums.Encoding.WHOLE)
-    assert list(folder.iterdir()) == []
+        way.publisher.upload(memoryview(DATA), enums.Encoding.WHOLE)
+    assert list(way.folder.iterdir()) == []
     monkeypatch.setattr(os, "fsync", sync)
-    assert publisher.upload(memoryview(DATA), enums.Encoding.WHOLE) == ARTIFACT
+    assert way.publisher.upload(memoryview(DATA), enums.Encoding.WHOLE) == ARTIFACT
+    way.close()
 
 
 def test_a_manifest_with_another_transport_is_refused() -> None:
