@@ -24,9 +24,7 @@ class LocalStore:
         self.images: dict[int, bytes] = {}
 
     def publish(self, version: int, folder: pathlib.Path, layout: types.Layout) -> None:
-        data = bytearray(layout.image_bytes)
-        image.fill_from_safetensors(folder, layout, memoryview(data))
-        self.publish_image(version, data, layout)
+        self.publish_image(version, initial.of_model_files(folder, layout.tensors[0].dtype).image(), layout)
 
     def publish_image(self, version: int, data: bytearray, layout: types.Layout, *, base: int | None = None) -> None:
         """Publish an image, whole or as its changes against another version."""

@@ -1,13 +1,20 @@
 """A weight store and registry in this process, by the registry's own rules, for publishers and receivers."""
 
 import dataclasses
+import pathlib
 from collections.abc import Collection, Sequence
 
 import blake3
 
 from rljob_api import enums, errors, types
 from rljob_workers.coordinator.policy import version_plan, version_rules
-from rljob_workers.weights import pieces, shelf
+from rljob_workers.weights import initial, pieces, shelf
+
+
+def initial_version(folder: pathlib.Path, job: str, dtype: str) -> tuple[types.Layout, types.WeightVersion, bytearray]:
+    """Return layout, manifest and image of version 0: the weights as the model files give them, in `dtype`."""
+    first = initial.of_model_files(folder, dtype)
+    return first.layout, first.manifest(job), first.image()
 
 
 class LocalWeights:

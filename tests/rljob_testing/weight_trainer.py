@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from rljob_api.manifest.trainer import WeightSyncSpec
-from rljob_testing import sections, weight_process
+from rljob_testing import local_weights, sections, weight_process
 from rljob_workers.rpc import train
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import retry
@@ -29,7 +29,7 @@ class Trainer:
     def __init__(self, options: argparse.Namespace) -> None:
         """Begin with the checkpoint if there is one, else with the model files."""
         self._checkpoint: pathlib.Path | None = options.checkpoint
-        layout, first, self._model = image.initial_version(options.model, weight_process.JOB, options.dtype)
+        layout, first, self._model = local_weights.initial_version(options.model, weight_process.JOB, options.dtype)
         begins_anew = options.attempt == 1
         if self._checkpoint is not None and self._checkpoint.exists():
             self._model[:] = self._checkpoint.read_bytes()

@@ -12,7 +12,7 @@ import transformers
 from rljob_api import errors, process_config
 from rljob_api.manifest.model import LoraSpec
 from rljob_api.manifest.trainer import OptimizerSpec
-from rljob_testing import model_families
+from rljob_testing import local_weights, model_families
 from rljob_testing import trainer_makers as makers
 from rljob_testing.clock import FakeClock
 from rljob_testing.sections import section, with_spec
@@ -242,7 +242,7 @@ def test_the_self_test_and_the_export_hold_at_every_stage_and_training_goes_on(
     for _ in range(2):
         selftest.check(built, Ranks(), device=CPU, longest=40, field="spec.model.name", name="tiny", clock=FakeClock())
         assert update(built).applied
-    layout, version, _ = image.initial_version(folder, "job", "float32")
+    layout, version, _ = local_weights.initial_version(folder, "job", "float32")
     untouched = deepspeed.Engine(makers.make_trainer_config(tmp_path, zero_stage=stage), folder, CPU)
     untouched.check_files(layout)
     exporter = export.ImageExporter(layout=layout, visit=untouched.visit, writes=True)

@@ -16,10 +16,9 @@ import pytest
 
 from rljob_api import enums, process_config, resolve, types
 from rljob_api.validation.load import load_manifest
-from rljob_testing import makers, trainer_makers
+from rljob_testing import local_weights, makers, trainer_makers
 from rljob_workers.rpc import work
 from rljob_workers.runtime import clock, retry
-from rljob_workers.weights import image
 
 pytestmark = pytest.mark.timeout(400)
 _END_S = 180.0
@@ -129,7 +128,7 @@ async def play_rollout(run: resolve.ResolvedJob, model: pathlib.Path) -> None:
     """Serve whatever version is asked for and finish leased groups at random, until there is no more work."""
     rng = random.Random(1)
     client = work.WorkClient(address=run.rollouts[0].coordinator_address, tls=None)
-    initial = image.initial_version(model, "ppo", "float32")[1].state_hash
+    initial = local_weights.initial_version(model, "ppo", "float32")[1].state_hash
     await retry.retry_async(
         lambda: client.register(pod="rollout-0", boot_id="b", initial_state_hash=initial),
         clock=clock.SystemClock(), deadline_s=60.0, backoff=retry.Backoff(first_s=0.1, most_s=0.5),

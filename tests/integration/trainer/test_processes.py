@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from rljob_api import enums, process_config, types
 from rljob_api.manifest.algorithm import CriticSpec, NormalizeSpec
 from rljob_api.manifest.loss import LossSpec
-from rljob_testing import charts, fake_coordinator, minio
+from rljob_testing import charts, fake_coordinator, local_weights, minio
 from rljob_testing import trainer_makers as makers
 from rljob_testing.sections import section, with_spec
 from rljob_workers.trainer import stop
@@ -196,7 +196,7 @@ def test_what_is_prepared_from_the_whole_step_does_not_depend_on_the_ranks(
 
 
 def _check_versions(coordinator: fake_coordinator.FakeCoordinator, model_dir: pathlib.Path, dtype: str) -> None:
-    layout, version, _ = image.initial_version(model_dir, "job", dtype)
+    layout, version, _ = local_weights.initial_version(model_dir, "job", dtype)
     assert coordinator.initial_hashes == [version.state_hash]
     # Nothing is published before the first step: the trainer's own weights are those of the model files.
     events = ["register resume 0"]
@@ -276,7 +276,7 @@ def test_an_adapter_is_the_same_on_two_ranks_whatever_is_sharded_and_its_version
         assert trainer.end() == enums.ExitCode.OK
         final[stage], stats[stage] = adapter_in(trainer), dict(coordinator.stats[3])
         first = initial.of_job(trainer.config.spec, tiny_models["float32"])
-        version_0 = first.manifest("job", memoryview(first.image()))
+        version_0 = first.manifest("job")
         assert coordinator.initial_hashes == [version_0.state_hash]
         assert coordinator.layout == first.layout
         assert [found.step for found in coordinator.versions] == [1, 2, 3], "nothing before the first step"

@@ -22,7 +22,7 @@ from rljob_workers.rpc import verify, work
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import health
 from rljob_workers.runtime import metrics as metrics_module
-from rljob_workers.weights import deadlines, image, initial
+from rljob_workers.weights import deadlines, initial, safetensors_file
 from rljob_workers.weights.backends import base as weight_backends
 from rljob_workers.weights.backends import peer_server
 
@@ -181,7 +181,7 @@ async def _prepare(
         name=config.model.name,
     )
     logger.info("the engine was ready", extra={"event": "loaded", "seconds": round(clock.monotonic() - began, 3)})
-    model_bytes = image.files_bytes(model)
+    model_bytes = safetensors_file.num_bytes(model)
     return Prepared(model_bytes=model_bytes, stager=stager, tokens=tokens, engine=engine)
 
 

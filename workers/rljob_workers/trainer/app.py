@@ -43,7 +43,7 @@ from rljob_workers.trainer.state import (
     uploading,
     warm_start,
 )
-from rljob_workers.weights import deadlines, image, initial
+from rljob_workers.weights import deadlines, image, initial, safetensors_file
 from rljob_workers.weights.backends import base as weight_backends
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def run_rank(
         torch.cuda.set_device(device)
     model_dir = builtin.ensure_model(config.model)
     # On disk in the files' format; twice that where they are narrower than what is published.
-    num_bytes = 2 * image.files_bytes(model_dir)
+    num_bytes = 2 * safetensors_file.num_bytes(model_dir)
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
         timeout=datetime.timedelta(seconds=deadlines.collective_deadline_s(num_bytes)),
@@ -141,6 +141,7 @@ def _load(
     # On every rank: the layout says what each gathers and, of an adapter, what it begins with.
     first = initial.of_job(config.spec, model_dir)
     base = first.layout.base
+    initial.check_alike(group.gather(first.layout.layout_id), name=config.model.name)
     newest = restoring.newest(checkpoint.store_of(config), remote.checkpoints_of(config), group)
     resumed = newest.checkpoint
     reference_hash = ""
@@ -177,7 +178,7 @@ def _load(
 
 
 def _state_hash(config: process_config.TrainerConfig, first: initial.Initial) -> str:
-    return first.manifest(config.job.name, memoryview(first.image())).state_hash
+    return first.manifest(config.job.name).state_hash
 
 
 def _check_files(config: process_config.TrainerConfig, built: deepspeed.Engine, layout: types.Layout) -> None:

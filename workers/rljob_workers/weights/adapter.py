@@ -12,7 +12,7 @@ bytes, whatever its libraries, and so does a run that begins again.
 import dataclasses
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import blake3
 import numpy
@@ -80,15 +80,14 @@ def layout_of(folder: pathlib.Path, lora: LoraSpec, *, dtype: str, name: str) ->
     return images.make_layout(tensors, base=images.files_hash(folder))
 
 
-def fill_initial(layout: types.Layout, seed: int, into: memoryview) -> None:
-    """Write the adapter that a run begins with to `into` (image_bytes long): A from the seed, B zero."""
-    for tensor in layout.tensors:
-        place = into[tensor.offset : tensor.offset + tensor.length]
+def initial_tensors(layout: types.Layout, seed: int) -> Iterator[tuple[int, Iterable[memoryview]]]:
+    """Yield the adapter that a run begins with, as images.tensors_of_files does a model: A from the seed, B zero."""
+    for index, tensor in enumerate(layout.tensors):
         if tensor.name.endswith(".lora_B.weight"):
-            place[:] = bytes(tensor.length)
+            yield index, [memoryview(bytes(tensor.length))]
         else:
             values = _uniform(f"{seed}\x1f{tensor.name}", tensor.shape[0] * tensor.shape[1], tensor.shape[1] ** -0.5)
-            images.convert(values.data.cast("B"), "float32", place, tensor.dtype)
+            yield index, images.converted(values.data.cast("B"), "float32", tensor.dtype)
 
 
 def _uniform(key: str, count: int, bound: float) -> "numpy.ndarray[tuple[int], numpy.dtype[numpy.float32]]":

@@ -7,23 +7,20 @@ Tensors start on 64-byte boundaries. Tied weights appear once. Hashes are over b
 protobuf: xxh3-128 per tensor, BLAKE3 over the layout id and all digests in image order.
 """
 
-import json
-import mmap
 import pathlib
 import re
-import struct
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import blake3
 import numpy
 import xxhash
 
 from rljob_api import errors, types
+from rljob_workers.weights import safetensors_file
 
 ALIGNMENT = 64
 _LAYER = re.compile(r"\.(?:layers|h|blocks)\.(\d+)\.")
-_DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 WIDTHS = {"bfloat16": 2, "float16": 2, "float32": 4}
 # Elements; a large embedding would need gigabytes in addition.
 _CONVERTED_AT_ONCE = 8 << 20
@@ -113,39 +110,19 @@ def verify(image: memoryview, layout: types.Layout, version: types.WeightVersion
         raise errors.DigestError(f"version {version.version} does not match its state hash")
 
 
-def _safetensors_files(directory: pathlib.Path) -> list[pathlib.Path]:
-    files = sorted(directory.glob("*.safetensors"))
-    if not files:
-        raise errors.WeightsError(f"{directory} holds no .safetensors file")
-    return files
-
-
-def files_bytes(directory: pathlib.Path) -> int:
-    """Return the bytes of the model files of a Hugging Face folder, 0 without any."""
-    return sum(path.stat().st_size for path in directory.glob("*.safetensors"))
-
-
-def _header(path: pathlib.Path) -> tuple[dict[str, dict[str, object]], int]:
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        header = json.loads(file.read(length))
-    header.pop("__metadata__", None)
-    return header, 8 + length
-
-
 def layout_from_safetensors(directory: pathlib.Path, dtype: str) -> types.Layout:
     """Return the layout in `dtype` of a Hugging Face folder; tied weights stand in it once.
 
     Raises WeightsError for a folder without such files and for a tensor that is no floating-point number.
     """
     tensors = []
-    for path in _safetensors_files(directory):
-        for name, entry in _header(path)[0].items():
-            if entry["dtype"] not in _DTYPES:
+    for path in safetensors_file.paths(directory):
+        for entry in safetensors_file.stored(path):
+            if entry.dtype not in safetensors_file.DTYPES:
                 raise errors.WeightsError(
-                    f"tensor {name} has dtype {entry['dtype']}; expected one of {', '.join(_DTYPES)}"
+                    f"tensor {entry.name} has dtype {entry.dtype}; expected one of {', '.join(safetensors_file.DTYPES)}"
                 )
-            tensors.append((name, dtype, tuple(cast(list[int], entry["shape"]))))
+            tensors.append((entry.name, dtype, entry.shape))
     return make_layout(tensors)
 
 
@@ -154,45 +131,36 @@ def files_hash(directory: pathlib.Path) -> str:
     the tensors are divided among files. Raises WeightsError for a folder without such files.
     """
     rows: list[tuple[str, bytes]] = []
-    for path in _safetensors_files(directory):
-        header, start = _header(path)
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            with memoryview(mapped) as view:
-                for name, entry in header.items():
-                    first, last = cast(list[int], entry["data_offsets"])
-                    with view[start + first : start + last] as data:
-                        rows.append((f"{name}\x1f{entry['dtype']}\x1f{entry['shape']}", xxhash.xxh3_128_digest(data)))
+    for path in safetensors_file.paths(directory):
+        for entry, data in safetensors_file.mapped(path):
+            rows.append((f"{entry.name}\x1f{entry.dtype}\x1f{list(entry.shape)}", xxhash.xxh3_128_digest(data)))
     digest = blake3.blake3()
     for row, tensor_digest in sorted(rows):
         digest.update(row.encode() + b"\x1e" + tensor_digest)
     return digest.hexdigest()
 
 
-def fill_from_safetensors(directory: pathlib.Path, layout: types.Layout, into: memoryview) -> None:
-    """Write the tensors of a Hugging Face folder to their places in `into` (image_bytes long), in the wire dtype."""
-    by_name = {tensor.name: tensor for tensor in layout.tensors}
-    for path in _safetensors_files(directory):
-        header, start = _header(path)
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            with memoryview(mapped) as view:
-                for name, entry in header.items():
-                    first, last = cast(list[int], entry["data_offsets"])
-                    tensor = by_name[name]
-                    place = into[tensor.offset : tensor.offset + tensor.length]
-                    with view[start + first : start + last] as source:
-                        convert(source, _DTYPES[str(entry["dtype"])], place, tensor.dtype)
+def tensors_of_files(directory: pathlib.Path, layout: types.Layout) -> Iterator[tuple[int, Iterable[memoryview]]]:
+    """Yield the index of each tensor of a Hugging Face folder in the layout, in the order of the files, and its bytes
+    in the wire dtype in pieces. A piece is to be used before the next one is asked for.
+    """
+    index_of = {tensor.name: index for index, tensor in enumerate(layout.tensors)}
+    for path in safetensors_file.paths(directory):
+        for entry, data in safetensors_file.mapped(path):
+            index = index_of[entry.name]
+            yield index, converted(data, safetensors_file.DTYPES[entry.dtype], layout.tensors[index].dtype)
 
 
-def convert(source: memoryview, source_dtype: str, target: memoryview, target_dtype: str) -> None:
-    """Write numbers in another format, rounded to the nearest, ties to even, as torch does. Equal formats: a copy."""
-    if source_dtype == target_dtype:
-        target[:] = source
+def converted(source: memoryview, source_dtype: str, dtype: str) -> Iterator[memoryview]:
+    """Yield the bytes of numbers in another format in pieces, rounded to the nearest, ties to even, as torch does.
+    Equal formats: one piece, which is the source.
+    """
+    if source_dtype == dtype:
+        yield source
         return
-    width, target_width = WIDTHS[source_dtype], WIDTHS[target_dtype]
-    for start in range(0, len(source) // width, _CONVERTED_AT_ONCE):
-        end = start + _CONVERTED_AT_ONCE
-        wide = _to_float32(source[start * width : end * width], source_dtype)
-        target[start * target_width : end * target_width] = _from_float32(wide, target_dtype)
+    width = WIDTHS[source_dtype] * _CONVERTED_AT_ONCE
+    for start in range(0, len(source), width):
+        yield _from_float32(_to_float32(source[start : start + width], source_dtype), dtype)
 
 
 def _to_float32(source: memoryview, dtype: str) -> "numpy.ndarray[Any, Any]":
@@ -213,19 +181,8 @@ def _from_float32(numbers: "numpy.ndarray[Any, Any]", dtype: str) -> memoryview:
         return numbers.astype(numpy.float16 if dtype == "float16" else numpy.float32).data.cast("B")
 
 
-def initial_version(
-    directory: pathlib.Path, job: str, dtype: str
-) -> tuple[types.Layout, types.WeightVersion, bytearray]:
-    """Return layout, manifest and image of version 0: the weights as the model files give them, in `dtype`."""
-    layout = layout_from_safetensors(directory, dtype)
-    image = bytearray(layout.image_bytes)
-    fill_from_safetensors(directory, layout, memoryview(image))
-    return layout, initial_manifest(job, layout, memoryview(image)), image
-
-
-def initial_manifest(job: str, layout: types.Layout, image: memoryview) -> types.WeightVersion:
-    """Return the manifest of version 0 for an image that was filled from the model files."""
-    tensor_digests = digests(image, layout)
+def initial_manifest(job: str, layout: types.Layout, tensor_digests: Mapping[int, bytes]) -> types.WeightVersion:
+    """Return the manifest of version 0, whose tensors have these digests."""
     return types.WeightVersion(
         job=job,
         version=types.VersionId(0),

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from rljob_api import enums, errors, process_config, types
 from rljob_api.manifest.trainer import WeightSyncSpec
-from rljob_testing import coordinator_program, makers, publishing_trainer, sections
+from rljob_testing import coordinator_program, local_weights, makers, publishing_trainer, sections
 from rljob_workers.rollout.sync import staging
 from rljob_workers.rpc import status, train, work
 from rljob_workers.runtime import clock, retry
@@ -214,7 +214,7 @@ async def test_versions_travel_as_changes_from_a_publisher_to_a_stager(
     folder = tmp_path / "model"
     folder.mkdir()
     save_file(trainer.model, folder / "model.safetensors")
-    state_hash = image.initial_version(folder, "job", "bfloat16")[1].state_hash
+    state_hash = local_weights.initial_version(folder, "job", "bfloat16")[1].state_hash
     client = work.WorkClient(address=program.address, tls=None)
     session = await patiently(lambda: client.register(pod="rollout-0", boot_id="b", initial_state_hash=state_hash))
     puller = grpc_store.WeightPuller(control_address=program.address, tls=None)

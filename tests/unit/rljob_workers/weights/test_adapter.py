@@ -106,6 +106,12 @@ def test_the_hash_of_model_files_is_of_tensors_not_of_how_they_are_divided(
 
 def test_without_an_adapter_a_run_begins_with_the_model_files(model: pathlib.Path) -> None:
     first = initial.of_job(make_spec({"model.dtype": "bfloat16"}), model)
-    layout, manifest, data = image.initial_version(model, "job", "bfloat16")
-    assert (first.layout, first.manifest("job", memoryview(data))) == (layout, manifest)
-    assert bytes(first.image()) == bytes(data)
+    assert first.layout == image.layout_from_safetensors(model, "bfloat16")
+    data, manifest = first.image(), first.manifest("job")
+    image.verify(memoryview(data), first.layout, manifest)
+
+
+def test_ranks_that_read_other_model_files_than_the_first_are_refused_before_anything_is_loaded() -> None:
+    initial.check_alike(["a", "a", "a"], name="tiny")
+    with pytest.raises(errors.ManifestError, match=r"spec\.model\.name is 'tiny'.* rank 2 reads others than rank 0"):
+        initial.check_alike(["a", "a", "b"], name="tiny")

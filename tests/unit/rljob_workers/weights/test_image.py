@@ -6,6 +6,7 @@ import struct
 import pytest
 
 from rljob_api import errors
+from rljob_testing import local_weights
 from rljob_workers.weights import image
 
 
@@ -51,7 +52,7 @@ def test_image_order_is_embeddings_layers_ascending_norm_head(folder: pathlib.Pa
 
 @pytest.mark.covers("weights 3")
 def test_tensors_start_on_64_byte_boundaries_and_hold_the_files_bytes(folder: pathlib.Path) -> None:
-    layout, _, data = image.initial_version(folder, "job", "bfloat16")
+    layout, _, data = local_weights.initial_version(folder, "job", "bfloat16")
     assert [tensor.offset for tensor in layout.tensors] == [0, 64, 128, 192, 256]
     assert [bytes(data[t.offset : t.offset + t.length]) for t in layout.tensors] == [
         b"EEEEEE",
@@ -63,25 +64,25 @@ def test_tensors_start_on_64_byte_boundaries_and_hold_the_files_bytes(folder: pa
 
 
 def test_image_that_is_the_version_passes(folder: pathlib.Path) -> None:
-    layout, version, data = image.initial_version(folder, "job", "bfloat16")
+    layout, version, data = local_weights.initial_version(folder, "job", "bfloat16")
     image.verify(memoryview(data), layout, version)
 
 
 def test_changed_byte_is_named_by_its_tensor(folder: pathlib.Path) -> None:
-    layout, version, data = image.initial_version(folder, "job", "bfloat16")
+    layout, version, data = local_weights.initial_version(folder, "job", "bfloat16")
     data[192] ^= 1
     with pytest.raises(errors.DigestError, match=r"model\.norm\.weight"):
         image.verify(memoryview(data), layout, version)
 
 
 def test_padding_between_tensors_is_not_part_of_the_state(folder: pathlib.Path) -> None:
-    layout, version, data = image.initial_version(folder, "job", "bfloat16")
+    layout, version, data = local_weights.initial_version(folder, "job", "bfloat16")
     data[63] ^= 1
     image.verify(memoryview(data), layout, version)
 
 
 def test_manifest_whose_state_hash_was_changed_is_refused(folder: pathlib.Path) -> None:
-    layout, version, data = image.initial_version(folder, "job", "bfloat16")
+    layout, version, data = local_weights.initial_version(folder, "job", "bfloat16")
     with pytest.raises(errors.DigestError, match="state hash"):
         image.verify(memoryview(data), layout, dataclasses.replace(version, state_hash="0" * 64))
 
@@ -118,7 +119,7 @@ def test_every_pair_of_formats_is_converted_as_torch_converts(files: str, dtype:
     numbers = torch.cat([torch.randn(1000, generator=generator), torch.tensor([*SPECIAL, float("inf"), -float("inf")])])
     held = numbers.to(getattr(torch, files))
     save_file({"model.norm.weight": held}, tmp_path / "model.safetensors")
-    layout, _, data = image.initial_version(tmp_path, "job", dtype)
+    layout, _, data = local_weights.initial_version(tmp_path, "job", dtype)
     spec = layout.tensors[0]
     assert (spec.dtype, spec.length) == (dtype, len(numbers) * image.WIDTHS[dtype])
     found = torch.frombuffer(data, dtype=getattr(torch, dtype), count=len(numbers))
@@ -127,21 +128,18 @@ def test_every_pair_of_formats_is_converted_as_torch_converts(files: str, dtype:
 
 def test_a_number_that_is_none_stays_none_in_bfloat16() -> None:
     nan = memoryview(b"\xff\xff\xff\x7f")
-    target = bytearray(2)
-    image.convert(nan, "float32", memoryview(target), "bfloat16")
-    assert target == b"\xc0\x7f"
+    assert [bytes(piece) for piece in image.converted(nan, "float32", "bfloat16")] == [b"\xc0\x7f"]
 
 
 def test_conversion_in_pieces_is_conversion_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     import numpy
 
     source = memoryview(numpy.arange(1000, dtype=numpy.float32)).cast("B")
-    whole, pieces = bytearray(2000), bytearray(2000)
-    image.convert(source, "float32", memoryview(whole), "float16")
+    whole = list(image.converted(source, "float32", "float16"))
     monkeypatch.setattr(image, "_CONVERTED_AT_ONCE", 7)
-    image.convert(source, "float32", memoryview(pieces), "float16")
-    assert whole == pieces
-    assert any(whole)
+    pieces = list(image.converted(source, "float32", "float16"))
+    assert (len(whole), len(pieces)) == (1, -(-1000 // 7))
+    assert b"".join(whole) == b"".join(pieces) == numpy.arange(1000, dtype=numpy.float16).tobytes()
 
 
 def test_folder_without_weights_is_refused(tmp_path: pathlib.Path) -> None:

@@ -33,7 +33,7 @@ class Run:
             save_file(self.trainer.model, folder / "model.safetensors")
         else:
             # The model files are those of the other run, what it trained is where this one begins.
-            initial = image.initial_version(folder, "job", "bfloat16")[1].state_hash
+            initial = local_weights.initial_version(folder, "job", "bfloat16")[1].state_hash
             self.trainer = publishing_trainer.PublishingTrainer(
                 LAYOUT, local_weights.LocalWeights(initial_state_hash=initial), **settings
             )

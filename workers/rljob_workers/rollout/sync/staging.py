@@ -57,7 +57,7 @@ class Stager:
         self.buffer = image_buffer.ImageBuffer(self.layout.image_bytes)
         self._first, self._puller, self._clock = first, puller, clock
         first.fill(self.buffer.view)
-        self.initial = first.manifest(job, self.buffer.view)
+        self.initial = images.initial_manifest(job, self.layout, images.digests(self.buffer.view, self.layout))
         self.buffer.mark_clean(self.initial.version)
         self._last = Staged(manifest=self.initial, fetch_s=0.0, verify_s=0.0, num_bytes=0)
         self._damaged: list[str] = []

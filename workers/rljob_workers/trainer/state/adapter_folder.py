@@ -52,5 +52,6 @@ def merged(
             weight = file_of[name].get_tensor(name)
             a, b = adapter.tensors_of(name.removesuffix(".weight"))
             if a in tensors:
-                weight = weight.float() + scale * (tensors[b].float() @ tensors[a].float())
+                # In place: of a large matrix one copy in float32 is enough.
+                weight = (tensors[b].float() @ tensors[a].float()).mul_(scale).add_(weight)
             yield name, weight

@@ -1,17 +1,16 @@
 """Weights as a Hugging Face folder: files of bounded size, and config and tokenizer files of their model."""
 
-import itertools
 import json
 import pathlib
 import shutil
 from collections.abc import Iterable
 
 import torch
-from safetensors.torch import save_file
 
 from rljob_api import types
+from rljob_workers.weights import safetensors_file
 
-# Bytes of tensors in one file of a folder: what writing one takes of memory.
+# Bytes of tensors in one file of a folder.
 MOST_FILE_BYTES = 2 << 30
 _WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json", "*.gguf")
 
@@ -26,8 +25,8 @@ def write(
 ) -> None:
     """Write weights, and config and tokenizer files of `model_dir`, into a folder.
 
-    tensors: by name, those of the layout in its order; those of one file are held at a time. Weights of more than
-    `most_file_bytes` are several files with an index.
+    tensors: by name, those of the layout in its order; one is held at a time. Weights of more than `most_file_bytes`
+    are several files with an index. Raises ValueError for other tensors than the layout's.
     """
     for path in sorted(model_dir.iterdir()):
         hidden = path.name.startswith(".")
@@ -37,31 +36,37 @@ def write(
     groups = files_of(layout, most_bytes=most_file_bytes)
     place: dict[str, str] = {}
     stream = iter(tensors)
-    for number, names in enumerate(groups, start=1):
+    for number, specs in enumerate(groups, start=1):
         part = f"-{number:05d}-of-{len(groups):05d}" if len(groups) > 1 else ""
         file = f"model{part}.safetensors"
-        in_file = dict(itertools.islice(stream, len(names)))
-        assert list(in_file) == names, "in the order of the layout"
-        save_file(in_file, folder / file, metadata={"format": "pt"})
-        place |= dict.fromkeys(names, file)
+        rows = [(spec.name, spec.dtype, spec.shape, spec.length) for spec in specs]
+        with safetensors_file.Writer(folder / file, rows) as writer:
+            for _ in specs:
+                _write(writer, *next(stream))
+        place |= {spec.name: file for spec in specs}
     if len(groups) > 1:
         total = sum(spec.length for spec in layout.tensors)
         index = {"metadata": {"total_size": total}, "weight_map": place}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2), encoding="utf-8")
 
 
-def files_of(layout: types.Layout, *, most_bytes: int) -> list[list[str]]:
-    """Return the names of the tensors of each file, in image order: none above `most_bytes` but for a single tensor.
+def _write(writer: safetensors_file.Writer, name: str, tensor: torch.Tensor) -> None:
+    """Its own function, so that the tensor is gone before the next one is made."""
+    writer.write(name, tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
+
+
+def files_of(layout: types.Layout, *, most_bytes: int) -> list[list[types.TensorSpec]]:
+    """Return the tensors of each file, in image order: none above `most_bytes` but for a single tensor.
 
     Pure. Source of the files' names and of their index: transformers.
     """
-    groups: list[list[str]] = []
+    groups: list[list[types.TensorSpec]] = []
     left = 0
     for spec in layout.tensors:
         if not groups or spec.length > left:
             groups.append([])
             left = most_bytes
-        groups[-1].append(spec.name)
+        groups[-1].append(spec)
         left -= spec.length
     return groups
 

@@ -26,7 +26,7 @@ def write_model(folder: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture
 def store(tmp_path: pathlib.Path) -> local_weights.LocalWeights:
-    _, manifest, _ = image.initial_version(write_model(tmp_path), "job", "bfloat16")
+    _, manifest, _ = local_weights.initial_version(write_model(tmp_path), "job", "bfloat16")
     return local_weights.LocalWeights(initial_state_hash=manifest.state_hash)
 
 
@@ -99,7 +99,7 @@ def stage(stager: staging.Stager, version: int) -> staging.Staged:
 
 @pytest.mark.covers("weights 2")
 def test_version_0_is_the_hash_of_the_model_files(stager: staging.Stager, tmp_path: pathlib.Path) -> None:
-    _, manifest, data = image.initial_version(tmp_path, "job", "bfloat16")
+    _, manifest, data = local_weights.initial_version(tmp_path, "job", "bfloat16")
     assert stager.initial.state_hash == manifest.state_hash
     assert bytes(stager.buffer.view) == bytes(data)
     assert stager.buffer.clean == 0

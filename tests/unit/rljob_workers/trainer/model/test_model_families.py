@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from rljob_api import errors, types
-from rljob_testing import model_families
+from rljob_testing import local_weights, model_families
 from rljob_testing.clock import FakeClock
 from rljob_testing.sections import make_spec
 from rljob_workers.models import families
@@ -127,7 +127,7 @@ def test_what_is_exported_is_what_the_files_held(
     family: str, dtype: str, folder_of: Callable[[str], pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
     folder = model_families.save(family, tmp_path / "model", dtype=dtype)
-    layout, version, data = image.initial_version(folder, "job", dtype)
+    layout, version, data = local_weights.initial_version(folder, "job", dtype)
     lm = loaded(folder, dtype)
     tensors = Scored(lm).policy.named_tensors()
     names = loading.SavedNames(lm, tensors)
@@ -143,7 +143,7 @@ def test_what_is_exported_is_what_the_files_held(
     assert exporter.export() == data
     assert image.state_hash(layout, image.digests(exporter.image, layout)) == version.state_hash
     exporter.write_export(folder, tmp_path / "export")
-    assert image.initial_version(tmp_path / "export", "job", dtype)[1].state_hash == version.state_hash
+    assert local_weights.initial_version(tmp_path / "export", "job", dtype)[1].state_hash == version.state_hash
 
 
 def test_experts_stand_in_the_files_one_by_one(folder_of: Callable[[str], pathlib.Path]) -> None:

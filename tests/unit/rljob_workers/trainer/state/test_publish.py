@@ -4,7 +4,8 @@ import concurrent.futures
 import math
 import pathlib
 import threading
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from safetensors.torch import load_file
 
 from rljob_api import enums, errors, types
 from rljob_api.manifest.trainer import WeightSyncSpec
-from rljob_testing import sections
+from rljob_testing import local_weights, sections
 from rljob_testing.clock import FakeClock
 from rljob_workers.trainer.state import anchoring, export, model_folder, publish
 from rljob_workers.weights import image
@@ -204,7 +205,7 @@ def test_a_state_with_nan_or_inf_is_refused_by_name(bad: float) -> None:
 
 
 def test_the_image_of_untouched_weights_has_the_hash_of_the_model_files(tiny_model: pathlib.Path) -> None:
-    layout, version, _ = image.initial_version(tiny_model, "job", "float32")
+    layout, version, _ = local_weights.initial_version(tiny_model, "job", "float32")
     tensors = load_file(tiny_model / "model.safetensors")
     exporter = export.ImageExporter(layout=layout, visit=visit_of(tensors), writes=True)
     assert image.state_hash(layout, image.digests(exporter.export(), layout)) == version.state_hash
@@ -257,4 +258,35 @@ def test_a_large_model_is_exported_in_several_files_that_transformers_reads_as_o
 )
 def test_files_are_filled_in_image_order(sizes: list[int], files: list[list[str]]) -> None:
     layout = image.make_layout((f"t{index}", "bfloat16", (size,)) for index, size in enumerate(sizes))
-    assert model_folder.files_of(layout, most_bytes=16) == files
+    assert [[spec.name for spec in specs] for specs in model_folder.files_of(layout, most_bytes=16)] == files
+
+
+def test_a_folder_is_written_with_one_tensor_in_memory(tmp_path: pathlib.Path) -> None:
+    layout = image.make_layout((f"t{index}", "bfloat16", (3, index)) for index in range(1, 6))
+    alive: set[int] = set()
+    most_alive = 0
+
+    def made() -> Iterator[tuple[str, torch.Tensor]]:
+        nonlocal most_alive
+        for number, spec in enumerate(layout.tensors):
+            alive.add(number)
+            most_alive = max(most_alive, len(alive))
+            tensor = torch.full(spec.shape, float(number), dtype=torch.bfloat16)
+            weakref.finalize(tensor, alive.discard, number)
+            yield spec.name, tensor
+            del tensor
+
+    (tmp_path / "export").mkdir()
+    model_folder.write(tmp_path / "export", layout, made(), model_dir=tmp_path)
+    assert most_alive == 1
+    found = load_file(tmp_path / "export" / "model.safetensors")
+    assert {name: (tuple(tensor.shape), float(tensor.max())) for name, tensor in found.items()} == {
+        spec.name: (spec.shape, float(number)) for number, spec in enumerate(layout.tensors)
+    }
+
+
+def test_a_folder_that_lacks_a_tensor_or_has_another_one_is_refused(tmp_path: pathlib.Path) -> None:
+    layout = image.make_layout([("a", "bfloat16", (2,)), ("b", "bfloat16", (2,))])
+    a, b = (torch.zeros(2, dtype=torch.bfloat16) for _ in layout.tensors)
+    with pytest.raises(ValueError, match="takes 4 bytes of a next, not 4 bytes of b"):
+        model_folder.write(tmp_path, layout, [("b", b), ("a", a)], model_dir=tmp_path)
