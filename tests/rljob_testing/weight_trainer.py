@@ -14,7 +14,6 @@ from rljob_workers.rpc import train
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import retry
 from rljob_workers.trainer.state import anchoring, export, publish
-from rljob_workers.weights import image
 from rljob_workers.weights.backends import grpc_store
 
 _PATIENCE_S = 20.0

@@ -51,6 +51,8 @@ T = TypeVar("T")
 
 # How long an unreachable coordinator is asked again: its restart on another node, with its volume, fits in.
 _RECONNECT_TIMEOUT_S = 600.0
+# Weights, masters and moments, docs/storage.md.
+_CHECKPOINT_BYTES_PER_PARAM = 14
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +284,7 @@ def _run(
         description=f"rljob zero{config.spec.trainer.deepspeed.zero_stage}",
         anchors=anchoring.Anchors(config.spec.weight_sync),
         clock=clock,
-        reconnect_timeout_s=_RECONNECT_TIMEOUT_S,
+        reconnect_timeout_s=deadlines.reconnect_deadline_s(loaded.exporter.layout.image_bytes),
         image_piece_bytes=enums.PIECE_BYTES if config.spec.rollouts_serve_weights else 0,
     )
     if _publishes_first(loaded, session):
@@ -389,6 +391,9 @@ def _loop(
             publish_every=config.spec.weight_sync.every_steps,
             checkpoint_every=config.spec.checkpoint.every_steps,
             export=config.spec.checkpoint.export_hugging_face,
+            finish_settle_s=deadlines.last_checkpoint_deadline_s(
+                _CHECKPOINT_BYTES_PER_PARAM * image.num_elements(loaded.exporter.layout)
+            ),
         ),
         source=batch_source.BatchSource(
             transport=client,

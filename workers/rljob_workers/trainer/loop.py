@@ -26,19 +26,21 @@ Stat = enums.StepStat
 
 # Checkpoints in a row that may fail while training continues: a longer outage is worth a new process, and to be seen.
 _MOST_FAILED_SAVES = 2
-# How long the last checkpoint may take to its store: a pod that is stopped has 10 minutes for that, the step and the
-# writing (operator/rljob_operator/resources/workloads.py); a run that ends has no such limit, while bytes move.
+# How long the last checkpoint may take to its store where a pod is stopped, which has 10 minutes for that, the step and
+# the writing (operator/rljob_operator/resources/workloads.py).
 _STOP_SETTLE_S = 480.0
-_FINISH_SETTLE_S = 7200.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoopConfig:
-    """The loop's own settings. every 0: never, but at the end."""
+    """The loop's own settings. every 0: never, but at the end. finish_settle_s: how long the last checkpoint may take
+    to its store where the run ends.
+    """
 
     publish_every: int
     checkpoint_every: int
     export: bool
+    finish_settle_s: float
 
 
 class StepLoop:
@@ -195,7 +197,7 @@ class StepLoop:
         if self._config.export:
             self._checkpoints.export()
         self._save()
-        self._settle(timeout_s=_FINISH_SETTLE_S, final=True)
+        self._settle(timeout_s=self._config.finish_settle_s, final=True)
         self._say("finished", "finish")
         return enums.ExitCode.OK
 

@@ -20,6 +20,8 @@ _PIECE_S = 5.0
 _PAUSE_S = 10.0
 _RESTART_S = 600.0
 _COLLECTIVE_S = 1800.0
+_RECONNECT_S = 600.0
+_FINISH_S = 7200.0
 
 
 def idle_deadline_s(num_bytes: int) -> float:
@@ -50,9 +52,26 @@ def pause_deadline_s(num_bytes: int) -> float:
 
 def restart_deadline_s(num_bytes: int) -> float:
     """Return how long a new engine may take: its start, and the model files from a slow disk."""
-    return _RESTART_S + num_bytes / DISK_BYTES_PER_S
+    return _RESTART_S + read_s(num_bytes)
 
 
 def collective_deadline_s(num_bytes: int) -> float:
     """Return how long ranks wait for one another: rank 0 may be publishing an image of `num_bytes`."""
     return _COLLECTIVE_S + transfer_deadline_s(num_bytes)
+
+
+def reconnect_deadline_s(num_bytes: int) -> float:
+    """Return how long a store that failed is asked again to take `num_bytes`: its restart on another node, with its
+    volume, and one more upload.
+    """
+    return _RECONNECT_S + transfer_deadline_s(num_bytes)
+
+
+def last_checkpoint_deadline_s(num_bytes: int) -> float:
+    """Return how long a run that ends waits for its last checkpoint, of `num_bytes`, to reach an object store."""
+    return _FINISH_S + transfer_deadline_s(num_bytes)
+
+
+def read_s(num_bytes: int) -> float:
+    """Return how long files of `num_bytes` take from a slow disk."""
+    return num_bytes / DISK_BYTES_PER_S

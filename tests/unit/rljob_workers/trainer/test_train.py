@@ -121,7 +121,9 @@ def run(
     script: Script, *, publish_every: int = 1, checkpoint_every: int = 0, completed: int = 0, reports: bool = True
 ) -> enums.ExitCode:
     loop = train.StepLoop(
-        config=train.LoopConfig(publish_every=publish_every, checkpoint_every=checkpoint_every, export=True),
+        config=train.LoopConfig(
+            publish_every=publish_every, checkpoint_every=checkpoint_every, export=True, finish_settle_s=7200.0
+        ),
         source=script,
         learner=script,
         publisher=script,

@@ -1,6 +1,7 @@
 """Deadlines by bytes, and slow peers on loopback whose clock the tests move."""
 
 import concurrent.futures
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 
@@ -8,10 +9,11 @@ import grpc
 import pytest
 
 from rljob_api import enums, errors, types
+from rljob_api.wire import codec
 from rljob_api.wire.v1 import weights_pb2
 from rljob_testing.clock import FakeClock
 from rljob_workers.runtime import retry, stall
-from rljob_workers.weights import deadlines, frames, pieces
+from rljob_workers.weights import deadlines, frames, image, pieces
 from rljob_workers.weights.backends import grpc_store
 
 # 70 billion parameters in bfloat16, and the built-in model.
@@ -30,6 +32,9 @@ UNKNOWN = types.Artifact(artifact_id=ARTIFACT.artifact_id, encoding=ARTIFACT.enc
         (deadlines.pause_deadline_s, 10 + 700, 11.3),
         (deadlines.restart_deadline_s, 600 + 1400, 602.7),
         (deadlines.collective_deadline_s, 1800 + 7060, 1873.5),
+        (deadlines.reconnect_deadline_s, 600 + 7060, 673.5),
+        (deadlines.last_checkpoint_deadline_s, 7200 + 7060, 7273.5),
+        (deadlines.read_s, 1400, 2.7),
     ],
 )
 def test_deadlines_of_140_gigabytes_and_of_the_built_in_model(
@@ -37,6 +42,23 @@ def test_deadlines_of_140_gigabytes_and_of_the_built_in_model(
 ) -> None:
     assert deadline(HUGE) == pytest.approx(huge)
     assert deadline(SMALL) == pytest.approx(small, abs=0.1)
+
+
+def test_what_is_said_of_a_version_of_a_trillion_parameters_fits_into_a_message() -> None:
+    """61 layers of 384 experts, as Kimi K2 has them, and as long a chain as there is."""
+    experts = [
+        (f"model.layers.{layer}.mlp.experts.{expert}.{matrix}_proj.weight", "bfloat16", (7168, 2048))
+        for layer in range(61)
+        for expert in range(384)
+        for matrix in ("gate", "up", "down")
+    ]
+    layout = image.make_layout(experts)
+    assert layout.image_bytes > 2e12
+    digests = dict.fromkeys(range(len(experts)), bytes(16))
+    version = dataclasses.replace(image.initial_manifest("job", layout, digests), artifacts=(ARTIFACT,))
+    passed = dataclasses.replace(version, digests={})
+    plan = types.VersionPlan(chain=(*(passed,) * 999, version), sources=(), layout=layout)
+    assert len(codec.encode(plan)) < enums.MAX_BATCH_PART_BYTES / 4
 
 
 def test_a_piece_from_a_rollout_on_a_slow_link_may_take_seconds_and_not_minutes() -> None:

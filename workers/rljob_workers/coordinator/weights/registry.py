@@ -105,8 +105,11 @@ class Publishing:
             raise errors.WeightsError(f"nothing that is stored leads to version {want}")
 
         def collect(ledger: database.Ledger) -> tuple[tuple[types.WeightVersion, ...], types.Layout | None]:
-            chain = tuple(_narrowed(versions.manifest(ledger, hop.version), hop.artifact) for hop in hops)
-            return chain, versions.find_layout(ledger, newest.layout_id) if with_layout else None
+            chain = [_narrowed(versions.manifest(ledger, hop.version), hop.artifact) for hop in hops]
+            # A receiver verifies where it ends: with the digests of all on the way, of a large mixture of experts, a
+            # long chain would be more than a message may be.
+            passed = [dataclasses.replace(manifest, digests={}) for manifest in chain[:-1]]
+            return (*passed, *chain[-1:]), versions.find_layout(ledger, newest.layout_id) if with_layout else None
 
         chain, layout = await self._context.ledger.run(collect)
         for manifest in (*chain, newest):

@@ -117,7 +117,7 @@ class Coordinator:
             artifacts.append(self.store(text.encode(), enums.Encoding.WHOLE))
         proposal = types.WeightVersion(
             job="job", version=types.VersionId(head + 1), step=step, attempt=attempt, parent=head, created_at=0.0,
-            layout_id="layout", digests={}, state_hash=f"h{head + 1}", artifacts=tuple(artifacts),
+            layout_id="layout", digests={0: bytes(16)}, state_hash=f"h{head + 1}", artifacts=tuple(artifacts),
             kind=enums.VersionKind.ANCHOR if whole else enums.VersionKind.DELTA,
             base=head if changes else types.NO_VERSION, base_state_hash=f"h{head}" if changes else "",
             image=image,
@@ -234,6 +234,14 @@ async def test_a_rollout_is_sent_the_shortest_way_also_after_a_restart(start: St
         assert await run.way(rollout, 3, have=types.NO_VERSION) == ["1 delta-1", "2 delta-1", "3 delta-1"]
         run = start()
         rollout = await run.register(enums.Role.ROLLOUT, boot_id="after")
+
+
+async def test_a_chain_has_the_digests_of_the_version_that_it_ends_in_and_no_others(start: Start) -> None:
+    run = start()
+    rollout, _ = await line_of_versions(run)
+    chain = (await run.weights.plan(token=rollout, want=3, have=0, with_layout=False)).chain
+    assert [bool(manifest.digests) for manifest in chain] == [False, False, True]
+    assert all(manifest.state_hash for manifest in chain)
 
 
 @pytest.mark.covers("weights W-14", "weights 8-4")
