@@ -10,6 +10,7 @@ from rljob_api.validation import explain, rules
 from rljob_workers.local import prepare
 from rljob_workers.local.checks import missing, model_memory, user_code
 from rljob_workers.local.run import failure_policy, launch
+from rljob_workers.runtime import memory as available_memory
 
 _NO_RUN = "plan"
 
@@ -42,6 +43,7 @@ def plan(
         *missing.tracker_packages(spec),
         *missing.gpus(launch.process_names(resolved.configs)),
         *model_memory.check(resolved),
+        *model_memory.too_large(resolved, available_memory.available_bytes()),
     ]
     gpus = devices.lines(spec)
     memory, updates = model_memory.lines(resolved), model_memory.update_lines(resolved)

@@ -1,11 +1,12 @@
 """How much memory a job needs, by arithmetic from the model's shape. Pure; within about 15 % of measured peaks.
 
 Per parameter with bf16 weights and gradients, fp32 master and two Adam moments on D ranks (ZeRO, arXiv:1910.02054):
-stage 0: 16 B; stage 1: 4 + 12/D; stage 2: 2 + 14/D; stage 3: 16/D. A critic is a second trained model; a reference
-model has 2 B per parameter on every rank, 4 B in fp32. Activations of one layer without attention scores: 34 B per
-token and hidden unit (arXiv:2205.05198, with scores recomputed). Key-value cache per token: 4 B x layers x heads x head
-size in bf16. With an adapter the model's own weights are held once, in the trainer's format, without gradients or
-moments; they are the reference model as well.
+stage 0: 16 B; stage 1: 4 + 12/D; stage 2: 2 + 14/D; stage 3: 16/D. Gradients of bf16 weights add up in fp32: 2 B more,
+divided from stage 2 on. Stage 3 gathers weights and reduces gradients in buffers besides. A critic is a second trained
+model; a reference model has 2 B per parameter, 4 B in fp32, which stage 3 divides. Activations of one layer without
+attention scores: 34 B per token and hidden unit (arXiv:2205.05198, with scores recomputed). Key-value cache per token:
+4 B x layers x heads x head size in bf16. With an adapter the model's own weights are held once, in the trainer's
+format, without gradients or moments; they are the reference model as well.
 """
 
 import dataclasses
@@ -20,6 +21,17 @@ HEAD_BYTES_PER_LOGIT = 10
 BYTES_PER_PARAM = {"bfloat16": 2, "float16": 2, "float32": 4}
 NUM_HOST_IMAGES = 2
 FP32_GRADIENT_BYTES = 2
+# Of stage 3, whatever the ranks: DeepSpeed's default bucket for gradients in fp32, and about as much again for what is
+# gathered and reduced. Measured in tests/integration/trainer/test_memory.py.
+_ZERO_3_BUCKET, _ZERO_3_BUFFER_BYTES = 500_000_000, 8
+# Of a program on a CPU with its libraries, whatever the model; a rollout's with its engine's.
+PROGRAM_BYTES = {
+    "coordinator": 200_000_000,
+    "rollout": 2_000_000_000,
+    "runner": 100_000_000,
+    "trainer": 800_000_000,
+    "verifier": 300_000_000,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +52,11 @@ class ModelShape:
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
     """Bytes per trainer rank (state, critic, reference, activations, head), per trainer host (images), per rollout
-    (weights, cache) and of a whole version.
+    (weights, cache) and of a whole version. frozen_bytes: the part of state_bytes that is never trained.
     """
 
     state_bytes: int
+    frozen_bytes: int
     critic_bytes: int
     reference_bytes: int
     activation_bytes: int
@@ -61,11 +74,33 @@ class MemoryEstimate:
         return models + self.activation_bytes + self.head_bytes
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MachineEstimate:
+    """Bytes of a machine that runs all of a job on its CPU, each role at its peak. mapped_bytes: pages of the model's
+    files, which all processes share and the kernel drops where it needs memory.
+    """
+
+    trainer_bytes: int
+    rollout_bytes: int
+    other_bytes: int
+    mapped_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Return what must be there; mapped pages may be."""
+        return self.trainer_bytes + self.rollout_bytes + self.other_bytes
+
+
 def bytes_per_param(*, zero_stage: int, num_ranks: int, fp32_gradients: bool = False) -> float:
     """Return bytes of weights, gradients and optimizer state per parameter and rank. Raises KeyError beyond stage 3."""
     shared = {0: 16.0, 1: 4 + 12 / num_ranks, 2: 2 + 14 / num_ranks, 3: 16 / num_ranks}[zero_stage]
     extra = FP32_GRADIENT_BYTES / (num_ranks if zero_stage >= 2 else 1) if fp32_gradients else 0.0
     return shared + extra
+
+
+def buffer_bytes(num_trained: int, *, zero_stage: int) -> int:
+    """Return bytes of each rank's buffers for what is trained."""
+    return _ZERO_3_BUFFER_BYTES * min(num_trained, _ZERO_3_BUCKET) if zero_stage == 3 else 0
 
 
 def adapter_params(shape: ModelShape, lora: LoraSpec) -> int | None:
@@ -95,7 +130,6 @@ def memory_estimate(
     max_num_seqs: int,
     dtype: str = "bfloat16",
     trainer_dtype: str = "bfloat16",
-    fp32_gradients: bool = False,
     critic: bool = False,
     reference: bool = False,
     adapter: int = 0,
@@ -105,6 +139,7 @@ def memory_estimate(
     dtype: of published weights; trainer_dtype: of the trainer's, which a reference model has too. adapter: parameters
     that are trained instead of the model's own; 0: those.
     """
+    fp32_gradients = trainer_dtype != "float32"
     per_param = bytes_per_param(zero_stage=zero_stage, num_ranks=num_ranks, fp32_gradients=fp32_gradients)
     units = tokens_per_micro_batch * shape.hidden_size
     saved = shape.num_layers * SAVED_BYTES_PER_UNIT + LAYER_BYTES_PER_UNIT
@@ -112,13 +147,15 @@ def memory_estimate(
     chunk = min(logits_chunk_tokens, tokens_per_micro_batch)
     model = BYTES_PER_PARAM[dtype] * shape.num_params
     image = BYTES_PER_PARAM[dtype] * adapter if adapter else model
-    frozen = BYTES_PER_PARAM[trainer_dtype] * shape.num_params // (num_ranks if zero_stage == 3 else 1)
-    state = per_param * (adapter or shape.num_params) + (frozen if adapter else 0)
+    untrained = BYTES_PER_PARAM[trainer_dtype] * shape.num_params // (num_ranks if zero_stage == 3 else 1)
+    frozen, trained = untrained if adapter else 0, adapter or shape.num_params
+    state = round(per_param * trained) + buffer_bytes(trained, zero_stage=zero_stage)
     per_token = kv_bytes_per_token(shape)
     return MemoryEstimate(
-        state_bytes=round(state),
-        critic_bytes=round(per_param * shape.num_params) if critic else 0,
-        reference_bytes=BYTES_PER_PARAM[trainer_dtype] * shape.num_params if reference else 0,
+        state_bytes=state + frozen,
+        frozen_bytes=frozen,
+        critic_bytes=state if critic else 0,
+        reference_bytes=untrained if reference else 0,
         activation_bytes=units * (saved if gradient_checkpointing else whole),
         head_bytes=chunk * shape.vocab_size * HEAD_BYTES_PER_LOGIT,
         host_image_bytes=NUM_HOST_IMAGES * image,
@@ -126,4 +163,20 @@ def memory_estimate(
         weight_bytes=model + image if adapter else model,
         kv_bytes_per_token=per_token,
         kv_bytes=per_token * max_model_len * max_num_seqs,
+    )
+
+
+def on_one_cpu(needed: MemoryEstimate, *, zero_stage: int, num_ranks: int, num_rollouts: int) -> MachineEstimate:
+    """Return what a job takes of a machine without GPUs: its processes' own pages, libraries included.
+
+    Weights that no one trains stay in the pages of their files, but under ZeRO-3, which divides copies of them.
+    """
+    mapped = needed.frozen_bytes + needed.reference_bytes if zero_stage < 3 else 0
+    rank = needed.trainer_rank_bytes - mapped + PROGRAM_BYTES["trainer"]
+    rollout = needed.weight_bytes + needed.kv_bytes + needed.version_bytes + PROGRAM_BYTES["rollout"]
+    return MachineEstimate(
+        trainer_bytes=num_ranks * rank + needed.host_image_bytes,
+        rollout_bytes=num_rollouts * rollout,
+        other_bytes=PROGRAM_BYTES["coordinator"] + PROGRAM_BYTES["verifier"] + PROGRAM_BYTES["runner"],
+        mapped_bytes=mapped,
     )

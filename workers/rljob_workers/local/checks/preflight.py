@@ -11,7 +11,6 @@ from rljob_api import enums, errors, process_config
 from rljob_workers.local import prepare
 from rljob_workers.local.run import launch
 
-_LIMIT_S = 600.0
 _POLL_S = 0.1
 _ERROR, _WARNING = "error: ", "warning: "
 _TAIL_LINES = 8
@@ -38,7 +37,7 @@ def check(
             (*programs(enums.Role.ROLLOUT), "--config", str(paths[rollout]), "--check", *sources),
             (*programs(enums.Role.VERIFIER), "--config", str(paths[verifier]), "--check", *sources),
         ]
-        ended = _run(commands, pathlib.Path(folder), waiting)
+        ended = _run(commands, pathlib.Path(folder), waiting, limit_s=_startup_deadline_s(configs))
     problems = [problem for program in ended for problem in _problems(program)]
     if problems:
         # All of them read the data, so each may find the same fault.
@@ -57,7 +56,14 @@ def _first(configs: Mapping[str, process_config.ProcessConfig], role: enums.Role
     return next(name for name, config in configs.items() if config.role is role)
 
 
-def _run(commands: Sequence[Sequence[str]], folder: pathlib.Path, waiting: Callable[[float], None]) -> list[_Ended]:
+def _startup_deadline_s(configs: Mapping[str, process_config.ProcessConfig]) -> int:
+    specs = [config.spec for config in configs.values() if isinstance(config, process_config.SpecConfig)]
+    return specs[0].startup_deadline_seconds
+
+
+def _run(
+    commands: Sequence[Sequence[str]], folder: pathlib.Path, waiting: Callable[[float], None], *, limit_s: float
+) -> list[_Ended]:
     logs = [folder / f"check-{index}.log" for index in range(len(commands))]
     env = launch.environment(folder, cache=prepare.cache_dir())
     started = [_start(command, log, env) for command, log in zip(commands, logs, strict=True)]
@@ -65,8 +71,9 @@ def _run(commands: Sequence[Sequence[str]], folder: pathlib.Path, waiting: Calla
     try:
         while any(process.poll() is None for process in started):
             waiting(time.monotonic() - begin)
-            if time.monotonic() - begin > _LIMIT_S:
-                raise errors.RLJobError(f"the checks did not end within {_LIMIT_S:.0f} s")
+            if time.monotonic() - begin > limit_s:
+                # The model may have to be downloaded first.
+                raise errors.RLJobError(f"the checks did not end within spec.startupDeadlineSeconds = {limit_s:.0f}")
             time.sleep(_POLL_S)
     finally:
         for process in started:

@@ -14,6 +14,7 @@ from rljob_workers.local import prepare
 from rljob_workers.local.checks import model_memory, preflight
 from rljob_workers.local.run import failure_policy, launch
 from rljob_workers.local.rundir import journal, layout
+from rljob_workers.runtime import device
 
 MANIFEST = """
 apiVersion: rljob.dev/v1alpha1
@@ -194,6 +195,39 @@ def test_plan_says_how_much_of_the_model_an_adapter_trains_and_what_a_version_we
     assert model_memory.update_lines(resolved)[0] == "version: 1.8 MB, the adapter alone, in bfloat16"
 
 
+@pytest.mark.parametrize(("gigabytes", "warned"), [(1, False), (10, True)])
+def test_a_start_that_is_shorter_than_reading_the_files_is_warned_of(
+    tmp_path: pathlib.Path, gigabytes: int, warned: bool
+) -> None:
+    resolved = resolved_with(tmp_path, {"model_type": "llama"})
+    with (tmp_path / "model" / "model.safetensors").open("wb") as file:
+        file.truncate(gigabytes * 10**9)
+    warnings = model_memory.check(resolved)
+    if warned:
+        # 10 GB at 100 MB/s, twice; the manifest gives the start 77 s.
+        assert warnings == [
+            "spec.startupDeadlineSeconds is 77, but the 10 GB of model files, read twice from a disk of 100 MB/s, take"
+            " 200 s: raise it"
+        ]
+    else:
+        assert warnings == []
+
+
+def test_what_a_job_takes_of_a_machine_without_gpus_is_added_up_and_compared_with_what_is_there(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "gpus", lambda: ())
+    resolved = resolved_with(tmp_path, None, lora={"rank": 16})
+    (line,) = [line for line in model_memory.lines(resolved) if line.startswith("all of it on this machine's CPU")]
+    assert "0.27 GB of the model's files stay mapped, which all share" in line
+    assert model_memory.too_large(resolved, 10**12) == []
+    (warning,) = model_memory.too_large(resolved, 10**9)
+    assert "but 1.00 GB are available here" in warning
+    monkeypatch.setattr(device, "gpus", lambda: ("0",))
+    assert model_memory.too_large(resolved, 10**9) == []
+    assert not any("CPU" in line for line in model_memory.lines(resolved))
+
+
 def test_a_family_that_is_not_in_the_table_is_warned_of(tmp_path: pathlib.Path) -> None:
     (warning,) = model_memory.check(resolved_with(tmp_path, {"model_type": "olmo3"}))
     assert "docs/models.md does not list" in warning
@@ -203,6 +237,16 @@ def test_check_that_breaks_is_no_bad_input(tmp_path: pathlib.Path) -> None:
     with pytest.raises(Exception, match="ended with exit code 1") as caught:
         preflight.check(configs(tmp_path), programs=lambda _: ("false",), waiting=lambda _: None)
     assert type(caught.value).__name__ == "RLJobError"
+
+
+def test_checks_may_take_as_long_as_a_start_may(tmp_path: pathlib.Path) -> None:
+    short = configs(tmp_path)
+    for name, config in short.items():
+        if isinstance(config, process_config.SpecConfig):
+            spec = config.spec.model_copy(update={"startup_deadline_seconds": 1})
+            short[name] = config.model_copy(update={"spec": spec})
+    with pytest.raises(errors.RLJobError, match=r"within spec\.startupDeadlineSeconds = 1"):
+        preflight.check(short, programs=lambda _: ("sh", "-c", "exec sleep 60"), waiting=lambda _: None)
 
 
 def test_warnings_of_the_checks_are_returned_once(tmp_path: pathlib.Path) -> None:

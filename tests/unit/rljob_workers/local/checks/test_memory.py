@@ -10,6 +10,7 @@ from rljob_workers.local.checks.memory import (
     MemoryEstimate,
     ModelShape,
     adapter_params,
+    buffer_bytes,
     bytes_per_param,
     kv_bytes_per_token,
     memory_estimate,
@@ -46,6 +47,11 @@ def test_cache_per_token_of_known_models(layers: int, heads: int, size: int, exp
     assert kv_bytes_per_token(shape) == expected
 
 
+def test_buffers_of_zero_3_are_bounded_by_its_bucket() -> None:
+    assert [buffer_bytes(trained, zero_stage=3) for trained in (100, 7_000_000_000)] == [800, 4_000_000_000]
+    assert buffer_bytes(7_000_000_000, zero_stage=2) == 0
+
+
 def estimate_of(shape: ModelShape, *, zero_stage: int, num_ranks: int, **more: Any) -> MemoryEstimate:
     return memory_estimate(
         shape,
@@ -62,21 +68,24 @@ def estimate_of(shape: ModelShape, *, zero_stage: int, num_ranks: int, **more: A
 
 def test_estimate_of_the_built_in_model() -> None:
     estimate = estimate_of(SMOLLM2_135M, zero_stage=0, num_ranks=1)
-    assert estimate.state_bytes == 16 * 134_515_008
+    # bf16 weights, fp32 gradients, masters and two moments.
+    assert estimate.state_bytes == 18 * 134_515_008
     assert estimate.activation_bytes == 1000 * 576 * (30 * 2 + 34)
     assert estimate.head_bytes == 1000 * 49_152 * 10
     assert estimate.host_image_bytes == 4 * 134_515_008
     assert estimate.kv_bytes == 23_040 * 256 * 64
-    assert estimate.trainer_rank_bytes == 16 * 134_515_008 + 54_144_000 + 491_520_000
+    assert estimate.trainer_rank_bytes == 18 * 134_515_008 + 54_144_000 + 491_520_000
 
 
-def test_a_critic_doubles_the_state_and_a_reference_adds_its_weights_on_every_rank() -> None:
+def test_a_critic_doubles_the_state_and_a_reference_adds_its_weights_which_zero_3_divides() -> None:
     alone, both = (
         estimate_of(SMOLLM2_135M, zero_stage=3, num_ranks=4, critic=others, reference=others)
         for others in (False, True)
     )
-    assert both.critic_bytes == both.state_bytes == 4 * 134_515_008
-    assert both.trainer_rank_bytes - alone.trainer_rank_bytes == (4 + 2) * 134_515_008
+    # Each with buffers of its own.
+    assert both.critic_bytes == both.state_bytes == (18 + 4 * 8) * 134_515_008 // 4
+    assert both.trainer_rank_bytes - alone.trainer_rank_bytes == (18 + 4 * 8 + 2) * 134_515_008 // 4
+    assert estimate_of(SMOLLM2_135M, zero_stage=2, num_ranks=4, reference=True).reference_bytes == 2 * 134_515_008
 
 
 def test_an_adapter_trains_rank_times_inputs_and_outputs_of_each_matrix_and_its_versions_hold_that_alone() -> None:
@@ -97,9 +106,10 @@ def test_an_adapter_trains_rank_times_inputs_and_outputs_of_each_matrix_and_its_
     def estimate(zero_stage: int, trained: int) -> MemoryEstimate:
         return estimate_of(shape, zero_stage=zero_stage, num_ranks=4, adapter=trained)
 
-    # The model in bf16, and 16 bytes of each parameter of the adapter; ZeRO 3 divides both among the ranks.
-    assert estimate(0, adapter).state_bytes == 2_000_000 + 16 * adapter
-    assert estimate(3, adapter).state_bytes == 500_000 + 4 * adapter
+    # The model in bf16, and 18 bytes of each parameter of the adapter; ZeRO 3 divides both among the ranks.
+    assert estimate(0, adapter).state_bytes == 2_000_000 + 18 * adapter
+    assert estimate(3, adapter).state_bytes == 500_000 + round(4.5 * adapter) + 8 * adapter
+    assert (estimate(0, adapter).frozen_bytes, estimate(0, 0).frozen_bytes) == (2_000_000, 0)
     assert estimate(0, adapter).version_bytes == 2 * adapter
     assert estimate(0, adapter).host_image_bytes == 2 * 2 * adapter
     assert estimate(0, adapter).weight_bytes == 2_000_000 + 2 * adapter

@@ -1,25 +1,23 @@
 """How often the kernel ended a process of this control group for want of memory: what distinguishes a shortage from a
 crash.
 
-Version 2 counts in `memory.events`, version 1 in `memory.oom_control`; both have a line `oom_kill N`. In a container
-the group is the root of what is mounted, whatever /proc says of its place outside.
+Version 2 counts in `memory.events`, version 1 in `memory.oom_control`; both have a line `oom_kill N`.
 """
 
 import functools
 import pathlib
-from collections.abc import Iterator
 
-_MEMBERSHIP = pathlib.Path("/proc/self/cgroup")
-_ROOT = pathlib.Path("/sys/fs/cgroup")
+from rljob_workers.runtime import control_group
+
+_FILES = {1: "memory.oom_control", 2: "memory.events"}
 
 
-def counter(membership: pathlib.Path = _MEMBERSHIP, root: pathlib.Path = _ROOT) -> pathlib.Path | None:
+def counter(
+    membership: pathlib.Path = control_group.MEMBERSHIP, root: pathlib.Path = control_group.ROOT
+) -> pathlib.Path | None:
     """Return the file that counts for this process, None where there is none."""
-    try:
-        lines = membership.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    return next((path for path in _places(lines, root) if _count(path) is not None), None)
+    places = (folder / _FILES[version] for folder, version in control_group.of_memory(membership, root))
+    return next((path for path in places if _count(path) is not None), None)
 
 
 def num_kills(path: pathlib.Path | None) -> int:
@@ -35,18 +33,6 @@ def num_kills_here() -> int:
 @functools.cache
 def _own_counter() -> pathlib.Path | None:
     return counter()
-
-
-def _places(lines: list[str], root: pathlib.Path) -> Iterator[pathlib.Path]:
-    for line in lines:
-        _, controllers, place = line.split(":", 2)
-        inside = place.lstrip("/")
-        if not controllers:
-            yield root / inside / "memory.events"
-            yield root / "memory.events"
-        elif "memory" in controllers.split(","):
-            yield root / "memory" / inside / "memory.oom_control"
-            yield root / "memory" / "memory.oom_control"
 
 
 def _count(path: pathlib.Path) -> int | None:
