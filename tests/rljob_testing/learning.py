@@ -166,7 +166,7 @@ def rewards_of(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> list
     valued = None if config.spec.algorithm.critic is None else deepspeed.CriticEngine(config, model_dir, device)
     steps = learner.Learner(
         engine=policy,
-        reference=reference.load(config, device),
+        reference=reference.load(config, device, place=deepspeed.place_frozen(config, device)),
         critic=None if valued is None else critic.Critic(valued, config.spec, schedule.UpdateCount()),
         spec=config.spec,
         clock=clock.SystemClock(),

@@ -272,12 +272,15 @@ def with_reference(config: process_config.TrainerConfig, folder: pathlib.Path) -
     return changed.model_copy(update={"reference": model})
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("stage", [0, 3])
 def test_the_reference_scores_as_the_policy_did_before_it_moved_and_never_moves(
-    tiny_models: dict[str, pathlib.Path], tmp_path: pathlib.Path
+    tiny_models: dict[str, pathlib.Path], tmp_path: pathlib.Path, stage: int, dtype: str
 ) -> None:
-    folder = tiny_models["float32"]
-    config = with_reference(makers.make_trainer_config(tmp_path), folder)
-    built, frozen = deepspeed.Engine(config, folder, CPU), references.load(config, CPU)
+    folder = tiny_models[dtype]
+    config = with_reference(makers.make_trainer_config(tmp_path, dtype=dtype, zero_stage=stage), folder)
+    built = deepspeed.Engine(config, folder, CPU)
+    frozen = references.load(config, CPU, place=deepspeed.place_frozen(config, CPU))
     assert frozen is not None
     before = built.score(PART)
     assert torch.equal(frozen.score(PART), before)
@@ -364,7 +367,7 @@ def test_a_checkpoint_of_an_adapter_holds_no_weight_of_the_model_and_continues_e
 def test_a_reference_that_is_missing_is_named_by_its_field(tmp_path: pathlib.Path) -> None:
     config = with_reference(makers.make_trainer_config(tmp_path), tmp_path / "nowhere")
     with pytest.raises(errors.ManifestError, match=r"spec\.model\.reference\.name"):
-        references.load(config, CPU)
+        references.load(config, CPU, place=deepspeed.place_frozen(config, CPU))
 
 
 # The critic, here for the same reason.

@@ -163,7 +163,7 @@ def _load(
         # Of version 0, which every process of the run makes alike, whatever this one resumes from.
         initial_hash = _state_hash(config, first)
     _check_files(config, built, first.layout)
-    frozen = reference.load(config, device)
+    frozen = reference.load(config, device, place=deepspeed.place_frozen(config, device))
     _test_models(config, built, frozen, device)
     return _Loaded(
         engine=built,

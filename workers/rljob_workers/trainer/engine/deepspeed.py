@@ -47,8 +47,10 @@ class _Trained:
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self._partly_frozen = len(trainable) < sum(1 for _ in module.parameters())
+        settings = deepspeed_config.make(trainer)
+        _place(module, settings, device, stage=self._stage)
         self._engine, self._optimizer, _, _ = deepspeed.initialize(
-            model=module, model_parameters=trainable, config=deepspeed_config.make(trainer)
+            model=module, model_parameters=trainable, config=settings
         )
         self._engine.train()
         # DeepSpeed allocates the moments by a step with zero gradients; counted, it would weaken the first updates.
@@ -224,6 +226,44 @@ class CriticEngine(_Trained):
             tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.ends
         )
         return tokens, ends
+
+
+def _place(module: torch.nn.Module, settings: deepspeed_config.Config, device: torch.device, *, stage: int) -> None:
+    """Bring the weights, which are mapped from their files, to where this rank holds them, in place.
+
+    DeepSpeed would bring the whole model to the device before it divides it, and give each rank a copy of frozen
+    weights of its own, although all have read the same files.
+    """
+    if stage == 3:
+        deepspeed.zero.Init(module=module, config_dict_or_path=settings)
+        for buffer in module.buffers():
+            buffer.data = buffer.data.to(device)
+        return
+    for parameter in module.parameters():
+        if not parameter.requires_grad:
+            # DeepSpeed's mark of weights that it does not send to the other ranks.
+            parameter.ds_optim_param = True  # type: ignore[attr-defined]
+
+
+def place_frozen(
+    config: process_config.TrainerConfig, device: torch.device
+) -> Callable[[torch.nn.Module], torch.nn.Module]:
+    """Return what makes, of a module that is never trained, one to call in its place: on this rank's device or, under
+    ZeRO-3, divided among the ranks as what is trained is. Calls are collective then.
+    """
+
+    def place(module: torch.nn.Module) -> torch.nn.Module:
+        module.eval().requires_grad_(False)
+        if config.spec.trainer.deepspeed.zero_stage < 3:
+            return module.to(device)
+        settings = deepspeed_config.frozen(config.spec.trainer)
+        _place(module, settings, device, stage=3)
+        engine: torch.nn.Module = deepspeed.initialize(model=module, config=settings)[0]
+        # DeepSpeed's returns nothing.
+        engine.eval()
+        return engine
+
+    return place
 
 
 class _Clipper:

@@ -8,6 +8,7 @@ from rljob_api import errors
 from rljob_api.manifest.trainer import DeepspeedSpec, OptimizerSpec, TrainerSpec
 
 Config = dict[str, object]
+_OFFLOAD_PARAMETERS: Config = {"offload_param": {"device": "cpu", "pin_memory": True}}
 
 
 def make(trainer: TrainerSpec, *, fused: bool = True) -> Config:
@@ -32,6 +33,14 @@ def make(trainer: TrainerSpec, *, fused: bool = True) -> Config:
     if half and trainer.deepspeed.zero_stage > 0:
         settings["data_types"] = {"grad_accum_dtype": "fp32"}
     return merge(settings, dict(trainer.deepspeed.extra), path="spec.trainer.deepspeed.extra")
+
+
+def frozen(trainer: TrainerSpec) -> Config:
+    """Return the dict for a model that is divided by ZeRO-3 and never trained."""
+    settings: Config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
+    if trainer.deepspeed.offload_parameters:
+        settings["zero_optimization"] = {"stage": 3, **_OFFLOAD_PARAMETERS}
+    return settings | ({"bf16": {"enabled": True}} if trainer.dtype == "bfloat16" else {})
 
 
 def clips_itself(trainer: TrainerSpec) -> bool:
@@ -72,5 +81,5 @@ def _zero(deepspeed: DeepspeedSpec) -> Config:
     if deepspeed.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     if deepspeed.offload_parameters:
-        zero["offload_param"] = {"device": "cpu", "pin_memory": True}
+        zero |= _OFFLOAD_PARAMETERS
     return zero
