@@ -2,12 +2,24 @@
 
 import asyncio
 import dataclasses
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from rljob_api import enums, errors, types
 from rljob_testing import makers
 from rljob_workers.rollout import generation
+from rljob_workers.rollout.gateway import tools as reading
 from rljob_workers.rollout.sync import staging
+
+
+def read_marked(text: str, *, tools: str) -> reading.Read:
+    """Read `{"name": ..., "arguments": ...}` behind each `<tool_call>`, up to `</tool_call>`."""
+    json.loads(tools)
+    content, *blocks = text.split("<tool_call>")
+    made = [json.loads(block.removesuffix("</tool_call>")) for block in blocks]
+    return reading.Read(
+        content=content.rstrip(), calls=[(one["name"], json.dumps(one["arguments"]), "") for one in made]
+    )
 
 
 class FakeTokens:
@@ -45,6 +57,15 @@ class FakeTokens:
 
     def lone_message_ids(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, f"\n<{text}>"))
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(map(ord, f"^{text}"))
+
+    def encode_more(self, text: str) -> tuple[int, ...]:
+        return tuple(map(ord, text))
+
+    def tool_parser(self, name: str, *, field: str) -> reading.Parser | None:  # as a tokenizer is asked
+        return None if name == "none" else read_marked
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(chr(token) for token in ids if token != 2)

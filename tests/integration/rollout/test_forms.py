@@ -10,7 +10,7 @@ from rljob_api import types
 from rljob_testing import episodes
 from rljob_workers.rollout import tokenizer
 from rljob_workers.rollout.episodes import protocols, registry
-from rljob_workers.rollout.openai import collector as proxy
+from rljob_workers.rollout.gateway import collector as proxy
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("RLJOB_EVERY_EXAMPLE"), reason="the forms were not asked for (RLJOB_EVERY_EXAMPLE=1)"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from rljob_api import errors, types
 from rljob_workers.rollout import prompts
 from rljob_workers.rollout import prompts as feedbacks
+from rljob_workers.rollout.gateway import tools
 from rljob_workers.runtime import redaction
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class PromptTokenizer:
         first = self._chat_text(before, tools, open_answer=False)
         second = self._chat_text(after, tools, open_answer=True)
         added = feedbacks.text_between_turns(first, second, eos=str(self._tokenizer.eos_token or ""))
-        return tuple(self._tokenizer(added, add_special_tokens=False)["input_ids"])
+        return self.encode_more(added)
 
     def lone_message_ids(self, text: str) -> tuple[int, ...]:
         """Return the ids of a line break and `text` rendered as a conversation of its own.
@@ -121,6 +122,17 @@ class PromptTokenizer:
         message = [{"role": "user", "content": text}]
         rendered = self._tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
         return tuple(self._tokenizer(f"\n{rendered}")["input_ids"])
+
+    def tool_parser(self, name: str, *, field: str) -> tools.Parser | None:
+        named = tools.parser_of(str(self._tokenizer.chat_template)) if name == tools.AUTO else name
+        if named is None:
+            return None
+        # Of vLLM, which has every parser; only agents want one.
+        from rljob_workers.rollout.engines.vllm import tool_parsers
+
+        if name != tools.AUTO and named not in (there := tool_parsers.names()):
+            raise errors.ManifestError(f"{field} is '{name}', but must be auto or one of {', '.join(there)}")
+        return tool_parsers.parser(named, self._tokenizer)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text without special tokens and without clean-up of spaces."""
@@ -135,11 +147,14 @@ class PromptTokenizer:
         """Return the ids of a text. Special tokens in it become ids; BOS comes only if the tokenizer adds it."""
         return tuple(self._tokenizer(text)["input_ids"])
 
+    def encode_more(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
     def chat_ids(
         self, messages: Sequence[Mapping[str, object]], *, tools: Sequence[Mapping[str, object]] = ()
     ) -> tuple[int, ...]:
         text = self._chat_text(messages, tools, open_answer=True)
-        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+        return self.encode_more(text)
 
     def _chat_text(
         self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]], *, open_answer: bool

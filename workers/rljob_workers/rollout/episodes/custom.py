@@ -164,11 +164,11 @@ def _behind_proxy(
     make: Make, config: Mapping[str, object], *, tokens: protocols.Tokens, template: str, max_model_len: int
 ) -> protocols.RolloutCollector:
     # An HTTP server and client, which no other form needs.
-    from rljob_workers.rollout.openai import collector
+    from rljob_workers.rollout.gateway import collector, episode_calls
 
     own = {key: value for key, value in config.items() if key != PROXY}
     options = _options(make, own)
-    proxy = options_module.validated(collector.ProxyConfig, config.get(PROXY, {}), PROXY_FIELD)
+    proxy = options_module.validated(episode_calls.ProxyConfig, config.get(PROXY, {}), PROXY_FIELD)
     return collector.ProxyCollector(
         make_agent=lambda: cast("collector.OpenAIAgent", make(options)),
         config=proxy,

@@ -6,10 +6,13 @@ trained, counted. An exception means a failed attempt, which is tried again. Nei
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from rljob_api import types
 from rljob_workers.rollout import generation
+
+if TYPE_CHECKING:
+    from rljob_workers.rollout.gateway import tools
 
 ObsT = TypeVar("ObsT")
 ActionT = TypeVar("ActionT")
@@ -160,6 +163,17 @@ class Tokens(Protocol):
 
     def lone_message_ids(self, text: str) -> tuple[int, ...]:
         """Return the ids of a line break and `text` rendered as a conversation of its own, as AReaL put it."""
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Return the ids of a plain text that begins a context."""
+
+    def encode_more(self, text: str) -> tuple[int, ...]:
+        """Return the ids of a plain text that goes on."""
+
+    def tool_parser(self, name: str, *, field: str) -> "tools.Parser | None":
+        """Return the parser of tool calls of that name; for `auto` the one for the chat template, None if there is
+        none. Raises ManifestError that names `field` and the parsers.
+        """
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return text without special tokens."""

@@ -10,7 +10,7 @@ from rljob_api import errors, types
 from rljob_testing import episodes
 from rljob_testing import rollout as fakes
 from rljob_workers.rollout.episodes import custom, protocols, registry
-from rljob_workers.rollout.openai import collector
+from rljob_workers.rollout.gateway import collector
 
 EOS = episodes.EOS
 RECORD = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "hi", "answer": "B"})

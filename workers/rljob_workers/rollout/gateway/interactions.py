@@ -1,9 +1,18 @@
-"""The calls of one episode and what they earn: parents, rewards, retry orphans, discount, rows. Pure.
+"""The calls of one episode and what they earn: places, rewards, retry orphans, discount, rows. Pure.
 
 Order: calls finish, `reward` (and retry orphans go), `discount`, `rows`. Source: docs/design/workflows.md#s-7.
+
+    call 0  [u1] -> a1 ------ call 1  [u1 a1 u2] -> a2 ------ call 2  [u1 a1 u2 a2 u3] -> a3     goes on: their ids
+                       `.... call 3  [u1 a1 u2 a2' u3] -> a4                                     fork: a2' is not a2
+
+A call goes on from the earlier one whose messages and answer its own begin with, by the very ids that were sampled.
+What an assistant is said to have said and was not sampled there (a2') makes it a fork: a row of its own, whose prompt
+has the ids up to a1 and is masked as a whole. So no token is trained that was not sampled after exactly the ids before.
 """
 
 import dataclasses
+import hashlib
+import itertools
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -12,44 +21,49 @@ from typing import Literal
 from rljob_api import errors, types
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.episodes import agent, rows, turns
-from rljob_workers.rollout.openai import tools
+from rljob_workers.rollout.gateway import conversation
 from rljob_workers.runtime import redaction
 
 logger = logging.getLogger(__name__)
 Export = Literal["individual", "concat"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """One message of a conversation: an answer may call tools, and a message of role `tool` answers such a call."""
-
-    role: str
-    content: str
-    tool_calls: tuple[tools.ToolCall, ...] = ()
-    tool_call_id: str = ""
-
-
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class Interaction:
-    """One call: what was asked, what was sampled, what it earned. `parent` is the call that it goes on from.
-
-    tools: the JSON list of tools that the prompt declares, "" for none.
-    """
+    """One call: what was asked, what was sampled, what it earned. `parent` is the call that it goes on from."""
 
     id: str
-    messages: tuple[Message, ...]
-    tools: str
+    call: conversation.Call
     prompt_ids: tuple[int, ...]
     created: int
     parent: "Interaction | None"
-    output: Message | None = None
+    output: conversation.Message | None = None
     result: generation.GenerationResult | None = None
     reward: float | None = None
     returns: float = 0.0
 
     @property
-    def conversation(self) -> tuple[Message, ...]:
-        return self.messages if self.output is None else (*self.messages, self.output)
+    def asked(self) -> tuple[object, ...]:
+        """Return what a repeat of the call has in common with it."""
+        return self.call.messages, self.call.prompt, self.call.tools
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Return the prompt and, once it was answered, the answer."""
+        return self.prompt_ids if self.result is None else self.prompt_ids + self.result.output_ids
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a call belongs among the earlier ones.
+
+    base: the answered call whose conversation this one begins with, None for a new conversation. num_shared: of its
+    messages, or characters or ids of its plain prompt, those that base has. forked: the client rewrote what followed.
+    """
+
+    base: Interaction | None = None
+    num_shared: int = 0
+    forked: bool = False
 
 
 class Interactions:
@@ -58,38 +72,67 @@ class Interactions:
     def __init__(self) -> None:
         self._all: list[Interaction] = []
         self._num_begun = 0
-        self.num_rewritten = 0
+        self.num_forks = 0
         self._discounted = False
+        # Of answered calls, by digest: the one whose messages and answer these are; whether these were the messages.
+        self._by_conversation: dict[bytes, Interaction] = {}
+        self._answered: set[bytes] = set()
 
-    def parent_of(self, messages: Sequence[Message], *, tools: str = "") -> Interaction | None:
-        """Return the longest finished call with the same tools whose messages and answer these messages begin with.
+    def place(self, call: conversation.Call) -> Place:
+        """Return where a call belongs; among equal earlier calls the latest counts."""
+        return self._place_of_prompt(call.prompt) if call.prompt is not None else self._place_of_messages(call)
 
-        Where only its messages do, the agent rewrote the answer: counted and logged, and there is no parent.
+    def _place_of_messages(self, call: conversation.Call) -> Place:
+        keys = _prefix_keys(call.tools, call.messages)
+        depth = next((count for count in reversed(range(len(keys))) if keys[count] in self._by_conversation), 0)
+        base = self._by_conversation.get(keys[depth])
+        claimed = [
+            keys[depth + index] in self._answered
+            for index, message in enumerate(call.messages[depth:])
+            if message.role == conversation.ASSISTANT
+        ]
+        # Without a base, an assistant's message may also be an example that the client begins with.
+        return Place(base=base, num_shared=depth, forked=bool(claimed) if base is not None else any(claimed))
+
+    def _place_of_prompt(self, prompt: str | tuple[int, ...]) -> Place:
+        plain = [call for call in self.finished() if type(call.call.prompt) is type(prompt)]
+        continued = [(len(_plain(call)), call.created, call) for call in plain if _begins(prompt, _plain(call))]
+        length, _, base = max(continued, default=(0, 0, None), key=lambda found: found[:2])
+        asked = [call.call.prompt for call in plain if call is not base and call.call.prompt is not None]
+        forked = any(length <= len(before) < len(prompt) and _begins(prompt, before) for before in asked)
+        return Place(base=base, num_shared=length, forked=forked)
+
+    def begin(self, call: conversation.Call, *, prompt_ids: tuple[int, ...], place: Place) -> Interaction:
+        """Return a call that is in flight. It is the child of `place.base` if its ids go on from those and it is no
+        fork.
         """
-        prompt = tuple(messages)
-        # Other tools are another prompt from its first tokens on.
-        earlier = [call for call in self._all if call.output is not None and call.tools == tools]
-        continued = [call for call in earlier if _begins(prompt, call.conversation)]
-        if continued:
-            return max(continued, key=lambda call: (len(call.messages), call.created))
-        if any(_begins(prompt, call.messages) and len(prompt) > len(call.messages) for call in earlier):
-            self.num_rewritten += 1
-            logger.warning("a call rewrote an earlier answer; it has no parent (%d so far)", self.num_rewritten)
-        return None
-
-    def begin(self, messages: Sequence[Message], *, prompt_ids: tuple[int, ...], tools: str = "") -> Interaction:
-        """Return a call that is in flight."""
+        base = place.base
+        goes_on = base is not None and prompt_ids[: len(base.ids)] == base.ids
+        if place.forked or (base is not None and not goes_on):
+            self.num_forks += 1
         interaction = Interaction(
             id=f"call-{self._num_begun}",
-            messages=tuple(messages),
-            tools=tools,
+            call=call,
             prompt_ids=prompt_ids,
             created=self._num_begun,
-            parent=self.parent_of(messages, tools=tools),
+            parent=base if goes_on and not place.forked else None,
         )
         self._num_begun += 1
         self._all.append(interaction)
         return interaction
+
+    def finish(
+        self, interaction: Interaction, *, output: conversation.Message, result: generation.GenerationResult
+    ) -> None:
+        """Take the answer of a call."""
+        interaction.output, interaction.result = output, result
+        if interaction.call.prompt is not None:
+            return
+        *_, asked, answered = _prefix_keys(interaction.call.tools, (*interaction.call.messages, output))
+        self._answered.add(asked)
+        twin = self._by_conversation.get(answered)
+        if twin is None or twin.created < interaction.created:
+            self._by_conversation[answered] = interaction
 
     def finished(self) -> list[Interaction]:
         """Return the calls that were answered, in order of creation."""
@@ -134,7 +177,7 @@ class Interactions:
         remaining: list[Interaction] = []
         parents = {id(call.parent) for call in self._all if call.parent is not None}
         for call in self._all:
-            twins = [twin for twin in self._all if (twin.messages, twin.tools) == (call.messages, call.tools)]
+            twins = [twin for twin in self._all if twin.asked == call.asked]
             answered = [twin for twin in twins if twin.result is not None] or twins
             with_children = [twin for twin in answered if id(twin) in parents]
             rewarded = [twin for twin in answered if twin.reward is not None]
@@ -159,12 +202,11 @@ class Interactions:
         return math.fsum(earned)
 
     def rows(self, export: Export) -> tuple[types.Trajectory, ...]:
-        """Return a row per call, or one per leaf with its ancestors' tokens; none if no call was answered.
-
-        Raises EpisodeError if a call's prompt does not begin with the ids of its parent.
-        """
+        """Return a row per call, or one per leaf with its ancestors' tokens; none if no call was answered."""
         if self.in_flight():
             logger.warning("%d calls were still in flight and are left out", self.in_flight())
+        if self.num_forks:
+            logger.warning("%d calls are forks: the agent or the chat template rewrote answers", self.num_forks)
         done = self.finished()
         if export == "individual":
             return tuple(_row([call], turn=index) for index, call in enumerate(done))
@@ -178,8 +220,28 @@ class Interactions:
         return tuple(trajectories)
 
 
-def _begins(messages: Sequence[Message], first: Sequence[Message]) -> bool:
-    return tuple(messages[: len(first)]) == tuple(first)
+def _prefix_keys(tools: str, messages: Sequence[conversation.Message]) -> list[bytes]:
+    """Return a digest of the first 0, 1, ... messages: other tools are another prompt from its first tokens on."""
+    begun = hashlib.blake2b(tools.encode(), digest_size=16).digest()
+    # Of a dataclass of texts, repr tells any two apart.
+    return list(itertools.accumulate(messages, _joined, initial=begun))
+
+
+def _joined(key: bytes, message: conversation.Message) -> bytes:
+    return hashlib.blake2b(key + repr(message).encode(), digest_size=16).digest()
+
+
+def _plain(call: Interaction) -> str | tuple[int, ...]:
+    """Return prompt and answer of a plain call as its client has them."""
+    assert call.result is not None, "only of answered calls"
+    assert call.output is not None, "only of answered calls"
+    if isinstance(call.call.prompt, str):
+        return call.call.prompt + call.output.content
+    return call.ids
+
+
+def _begins(whole: str | tuple[int, ...], first: str | tuple[int, ...]) -> bool:
+    return whole[: len(first)] == first
 
 
 def _number(value: object, what: str) -> float:
@@ -200,11 +262,7 @@ def _row(chain: Sequence[Interaction], *, turn: int) -> types.Trajectory:
     row = rows.RowBuilder()
     for offset, call in enumerate(chain):
         assert call.result is not None, "calls in flight are in no chain"
-        if list(call.prompt_ids[: len(row.ids)]) != row.ids:
-            raise errors.EpisodeError(
-                f"the prompt of {call.id} does not begin with the ids of {chain[offset - 1].id}: the chat template is"
-                " not append-only; set spec.workflow.config.proxy.export to individual"
-            )
+        assert list(call.prompt_ids[: len(row.ids)]) == row.ids, "a child goes on from its parent's ids"
         row.insert(call.prompt_ids[len(row.ids) :])
         row.sample(call.result, turn=turn + offset)
     leaf = chain[-1]

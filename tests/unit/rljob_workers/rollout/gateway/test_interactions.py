@@ -4,28 +4,35 @@ import pytest
 
 from rljob_api import errors
 from rljob_workers.rollout import generation
-from rljob_workers.rollout.openai import interactions
+from rljob_workers.rollout.gateway import conversation, interactions
 
 EOS = 2
 
 
-def said(*texts: str) -> tuple[interactions.Message, ...]:
+def said(*texts: str) -> tuple[conversation.Message, ...]:
     return tuple(
-        interactions.Message(role="assistant" if index % 2 else "user", content=text)
+        conversation.Message(role="assistant" if index % 2 else "user", content=text)
         for index, text in enumerate(texts)
     )
+
+
+def asked(*texts: str) -> conversation.Call:
+    return conversation.Call(messages=said(*texts))
 
 
 def call(
     made: interactions.Interactions, *texts: str, answer: str | None = "A", prompt_ids: tuple[int, ...] = (5, 6)
 ) -> interactions.Interaction:
     """A call with these messages, answered unless `answer` is None."""
-    begun = made.begin(said(*texts), prompt_ids=prompt_ids)
+    begun = made.begin(asked(*texts), prompt_ids=prompt_ids, place=made.place(asked(*texts)))
     if answer is not None:
-        begun.result = generation.GenerationResult(
-            output_ids=(65, EOS), logprobs=(-0.5, -0.5), versions=(1, 1), stop_reason="stop"
+        made.finish(
+            begun,
+            output=conversation.Message(role="assistant", content=answer),
+            result=generation.GenerationResult(
+                output_ids=(65, EOS), logprobs=(-0.5, -0.5), versions=(1, 1), stop_reason="stop"
+            ),
         )
-        begun.output = interactions.Message(role="assistant", content=answer)
     return begun
 
 
@@ -33,19 +40,57 @@ def call(
 def test_a_parent_is_the_longest_call_whose_messages_and_answer_come_first() -> None:
     made = interactions.Interactions()
     first = call(made, "hi", answer="A")
-    second = call(made, "hi", "A", "more", answer="B")
-    assert made.parent_of(said("hi", "A", "more", "B", "end")) is second
+    second = call(made, "hi", "A", "more", answer="B", prompt_ids=(5, 6, 65, EOS, 7))
+    place = made.place(asked("hi", "A", "more", "B", "end"))
+    assert (place.base, place.num_shared, place.forked) == (second, 4, False)
     assert second.parent is first
-    assert made.parent_of(said("other")) is None
-    assert made.num_rewritten == 0
+    assert made.place(asked("other")).base is None
+    assert made.num_forks == 0
 
 
 @pytest.mark.covers("workflows 7")
-def test_a_rewritten_answer_is_counted_and_has_no_parent() -> None:
+@pytest.mark.parametrize(
+    ("texts", "base", "num_shared"),
+    [
+        (("hi", "not A", "more"), None, 0),
+        (("hi", "A", "more", "not B", "end"), 0, 2),
+        (("hi", "A", "more", "B", "and", "not C", "end"), 1, 4),
+        (("hi", "A", "no more", "B", "end"), 0, 2),
+    ],
+)
+def test_a_rewritten_answer_makes_a_fork_at_any_depth(
+    texts: tuple[str, ...], base: int | None, num_shared: int
+) -> None:
     made = interactions.Interactions()
-    call(made, "hi", answer="A")
-    assert made.parent_of(said("hi", "not A", "more")) is None
-    assert made.num_rewritten == 1
+    calls = [
+        call(made, "hi", answer="A", prompt_ids=(5,)),
+        call(made, "hi", "A", "more", answer="B", prompt_ids=(5, 65, EOS, 6)),
+        call(made, "hi", "A", "more", "B", "and", answer="C", prompt_ids=(5, 65, EOS, 6, 65, EOS, 7)),
+    ]
+    place = made.place(asked(*texts))
+    assert place == interactions.Place(base=None if base is None else calls[base], num_shared=num_shared, forked=True)
+    before = () if base is None else calls[base].ids
+    fork = made.begin(asked(*texts), prompt_ids=(*before, 9), place=place)
+    assert (fork.parent, made.num_forks) == (None, 1)
+
+
+def test_a_conversation_that_begins_with_an_example_is_no_fork() -> None:
+    made = interactions.Interactions()
+    call(made, "hi")
+    assert made.place(asked("an example", "its answer", "hi")) == interactions.Place()
+
+
+@pytest.mark.covers("workflows 7")
+def test_the_row_of_a_fork_trains_nothing_of_what_it_was_forked_from() -> None:
+    made = interactions.Interactions()
+    call(made, "hi", answer="A", prompt_ids=(5,))
+    call(made, "hi", "A", "more", answer="B", prompt_ids=(5, 65, EOS, 6))
+    call(made, "hi", "A", "more", "not B", "end", answer="C", prompt_ids=(5, 65, EOS, 6, 7, 8))
+    made.reward(1.0)
+    made.discount(1.0)
+    whole, fork = made.rows("concat")
+    assert (list(whole.tokens), list(whole.loss_mask)) == ([5, 65, EOS, 6, 65, EOS], [0, 1, 1, 0, 1, 1])
+    assert (list(fork.tokens), list(fork.loss_mask)) == ([5, 65, EOS, 6, 7, 8, 65, EOS], [0] * 6 + [1, 1])
 
 
 @pytest.mark.covers("workflows 7")
@@ -89,7 +134,7 @@ def test_another_type_or_an_unknown_id_is_an_error(returned: object) -> None:
 def test_of_repeated_calls_those_without_children_go_and_the_total_is_corrected() -> None:
     made = interactions.Interactions()
     orphan, kept = call(made, "hi", answer="lost"), call(made, "hi", answer="A")
-    child = call(made, "hi", "A", "more")
+    child = call(made, "hi", "A", "more", prompt_ids=(5, 6, 65, EOS, 7))
     made.reward({orphan.id: 5.0, kept.id: 1.0, child.id: 2.0})
     assert made.drop_retry_orphans() == 1
     assert made.discount(1.0) == 3.0
@@ -127,7 +172,7 @@ def test_of_repeated_calls_the_one_that_the_agent_rewarded_by_id_stays() -> None
 def test_a_number_goes_to_the_last_call_that_stays() -> None:
     made = interactions.Interactions()
     call(made, "hi")
-    last = call(made, "hi", "A", "more")
+    last = call(made, "hi", "A", "more", prompt_ids=(5, 6, 65, EOS, 7))
     call(made, "hi")  # A late repeat of the first call: its twin has a child.
     made.reward(3.0, drop_orphans=True)
     assert made.finished()[-1] is last
@@ -165,15 +210,14 @@ def test_concat_export_is_a_row_per_leaf_that_trains_the_whole_chain() -> None:
 
 
 @pytest.mark.covers("workflows 7")
-def test_a_chain_whose_ids_do_not_append_is_refused_with_the_advice() -> None:
+def test_a_call_whose_ids_do_not_append_is_a_fork() -> None:
     made = interactions.Interactions()
     call(made, "hi", answer="A", prompt_ids=(5, 6))
     call(made, "hi", "A", "more", prompt_ids=(9, 9))
     made.reward(1.0)
     made.discount(1.0)
-    with pytest.raises(errors.EpisodeError, match="set spec.workflow.config.proxy.export to individual"):
-        made.rows("concat")
-    assert len(made.rows("individual")) == 2
+    assert [list(row.tokens) for row in made.rows("concat")] == [[5, 6, 65, EOS], [9, 9, 65, EOS]]
+    assert made.num_forks == 1
 
 
 @pytest.mark.covers("workflows 7")

@@ -12,7 +12,7 @@ from rljob_testing import episodes
 from rljob_testing import rollout as fakes
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.episodes import protocols
-from rljob_workers.rollout.openai import collector
+from rljob_workers.rollout.gateway import collector, episode_calls
 
 EOS = episodes.EOS
 RECORD = types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "hi", "answer": "B"})
@@ -55,7 +55,7 @@ async def run(
     **proxy: object,
 ) -> protocols.Episode | None:
     made = collector.ProxyCollector(
-        make_agent=lambda: agent, config=collector.ProxyConfig.model_validate(proxy),
+        make_agent=lambda: agent, config=episode_calls.ProxyConfig.model_validate(proxy),
         tokens=tokens or fakes.FakeTokens(shows_tools=shows_tools), template="raw", max_model_len=max_model_len,
     )  # fmt: skip
     try:
@@ -179,7 +179,7 @@ async def test_a_wrong_key_and_the_address_of_an_ended_episode_open_nothing() ->
 
     agent = Agent(script)
     made = collector.ProxyCollector(
-        make_agent=lambda: agent, config=collector.ProxyConfig(), tokens=fakes.FakeTokens(), template="raw",
+        make_agent=lambda: agent, config=episode_calls.ProxyConfig(), tokens=fakes.FakeTokens(), template="raw",
         max_model_len=64,
     )  # fmt: skip
     await made.arun_episode(
@@ -208,7 +208,7 @@ async def test_a_wrong_key_and_the_address_of_an_ended_episode_open_nothing() ->
         ({**HI, "tools": [{"type": "function", "function": {"name": "a", "strict": True}}]}, "strict is true"),
         ({**HI, "tools": [TOOL] * 129}, "tools must be a list of at most 128"),
         ({**HI, "tools": [TOOL], "tool_choice": "required"}, "tool_choice is 'required', but"),
-        ({**HI, "tools": [TOOL], "parallel_tool_calls": False}, "parallel_tool_calls is false"),
+        ({**HI, "tools": [TOOL], "parallel_tool_calls": False}, "parallel_tool_calls is False, which is not supported"),
         (
             {"messages": [{"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "a"}}]}]},
             "messages[0].tool_calls[0] must have an id, a name and arguments",
@@ -217,7 +217,7 @@ async def test_a_wrong_key_and_the_address_of_an_ended_episode_open_nothing() ->
             {"messages": [{"role": "assistant", "tool_calls": [called("c", "a", "[1]")]}]},
             "messages[0].tool_calls[0].arguments must be the JSON text of an object",
         ),
-        ({"messages": [{"role": "user", "content": "x"}], "n": 2}, "n is 2, but a call has one answer"),
+        ({"messages": [{"role": "user", "content": "x"}], "n": 2}, "n is 2, which is not supported"),
         ({"messages": [{"role": "user", "content": "x"}], "temperature": 0.2}, "temperature is 0.2, but the job"),
         ({"messages": [{"role": "user", "content": "x"}], "max_tokens": 0}, "max_tokens is 0, but must be"),
     ],
@@ -303,7 +303,7 @@ async def test_an_agent_with_tools_gets_calls_and_goes_on_with_their_results_as_
     choice = agent.answers[0].json()["choices"][0]
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"] == {
-        "role": "assistant", "content": "so", "tool_calls": [called("call-0-tool-0", "add", '{"a": 1}')],
+        "role": "assistant", "content": "so", "tool_calls": [called("d522137a2", "add", '{"a": 1}')],
     }  # fmt: skip
     assert prompt_of(model, 0) == "T1;u:x;a:"
     assert model.requests[1].input_ids[: len(CALLS_ADD) + 9] == (*map(ord, "T1;u:x;a:"), *CALLS_ADD)
@@ -336,7 +336,7 @@ async def test_a_streamed_call_of_a_tool_is_numbered() -> None:
     await run(agent, episodes.FakeModel(CALLS_ADD), max_tokens=128)
     *events, _ = agent.answers[0].text.strip().split("\n\n")
     first, last = (json.loads(event.removeprefix("data: "))["choices"][0] for event in events)
-    assert first["delta"]["tool_calls"] == [{"index": 0, **called("call-0-tool-0", "add", '{"a": 1}')}]
+    assert first["delta"]["tool_calls"] == [{"index": 0, **called("d522137a2", "add", '{"a": 1}')}]
     assert last["finish_reason"] == "tool_calls"
 
 
@@ -405,3 +405,55 @@ async def test_what_a_chat_template_raises_is_the_agents_answer_without_the_conv
     assert await run(Agent(script), episodes.FakeModel(A), tokens=Strict()) is None
     assert "a call of an agent raised TypeError at test_proxy.py:" in caplog.text
     assert "what a prompt said" not in caplog.text
+
+
+async def test_tools_whose_calls_no_parser_would_read_are_refused_with_the_field() -> None:
+    class Unknown(fakes.FakeTokens):
+        def tool_parser(self, name: str, *, field: str) -> None:
+            return None
+
+    async def script(agent: Agent) -> float:
+        answer = await agent.post("chat/completions", {**HI, "tools": [TOOL]})
+        assert "name the parser in spec.workflow.config.proxy.toolParser" in answer.json()["error"]["message"]
+        return 0.0
+
+    agent = Agent(script)
+    assert await run(agent, episodes.FakeModel(A), tokens=Unknown()) is None
+    assert [answer.status_code for answer in agent.answers] == [400]
+
+
+@pytest.mark.parametrize("key", ["x-api-key", "Authorization"])
+async def test_messages_of_anthropic_and_plain_completions_are_served_too(key: str) -> None:
+    async def script(agent: Agent) -> float:
+        headers = {key: agent.key if key == "x-api-key" else f"Bearer {agent.key}"}
+        for api, body in (("messages", {**HI, "max_tokens": 4}), ("completions", {"prompt": "hi"})):
+            agent.answers.append(await agent.http.post(f"{agent.base_url}/{api}", json=body, headers=headers))
+        return 0.0
+
+    agent, model = Agent(script), episodes.FakeModel(A, B)
+    await run(agent, model)
+    message, completion = (answer.json() for answer in agent.answers)
+    assert (message["content"], message["stop_reason"]) == ([{"type": "text", "text": "A"}], "end_turn")
+    assert completion["choices"][0]["text"] == "B"
+    assert [prompt_of(model, index) for index in range(2)] == ["u:x;a:", "^hi"]
+
+
+@pytest.mark.parametrize(("api", "place"), [("messages", "type"), ("chat/completions", "code"), ("models", "code")])
+async def test_refusals_have_the_form_of_the_api(api: str, place: str) -> None:
+    async def script(agent: Agent) -> float:
+        await agent.post(api, {})
+        await agent.post(api, {}, key="wrong")
+        agent.answers.append(await agent.http.post(f"{agent.base_url}/{api}", content=b"\xff", headers={
+            "Authorization": f"Bearer {agent.key}"}))  # fmt: skip
+        return 0.0
+
+    agent = Agent(script)
+    await run(agent, episodes.FakeModel())
+    first = 404 if api == "models" else 400
+    assert [answer.status_code for answer in agent.answers] == [first, 401, first]
+    kinds = {
+        "type": ("invalid_request_error", "authentication_error"),
+        "code": ("invalid_request_error", "invalid_api_key"),
+    }
+    expected = ("not_found", "invalid_api_key") if api == "models" else kinds[place]
+    assert tuple(answer.json()["error"][place] for answer in agent.answers[:2]) == expected

@@ -1,0 +1,69 @@
+"""What an engine sampled, and a check that rows train that and nothing else.
+
+The model answers in ids that no tokenizer would make of its text, so that text tokenised again is never the same.
+"""
+
+import collections
+from collections.abc import Iterable, Sequence
+
+from rljob_api import types
+from rljob_testing import episodes
+from rljob_testing import rollout as fakes
+from rljob_workers.rollout import generation
+
+PAIR = 0x110000
+# Log-probabilities are multiples of a power of 2, and so exact in float32: each tells its token among all.
+STEP = 1 / 4096
+
+
+class PairTokens(fakes.FakeTokens):
+    """Ids above all characters spell a character, too."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return super().decode([token % PAIR for token in ids])
+
+    def decode_exact(self, ids: Sequence[int]) -> str:
+        return super().decode_exact([token % PAIR for token in ids])
+
+
+class PairModel:
+    """Answers with the given texts in turn, and keeps what it was asked with and what it said."""
+
+    def __init__(self, texts: Sequence[str] = ()) -> None:
+        self.texts = list(texts)
+        self.said: dict[tuple[int, ...], list[generation.GenerationResult]] = collections.defaultdict(list)
+        self.num_calls = self.num_tokens = 0
+
+    async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
+        text = self.texts[self.num_calls % len(self.texts)]
+        numbers = range(self.num_tokens, self.num_tokens + len(text) + 1)
+        self.num_calls, self.num_tokens = self.num_calls + 1, numbers.stop
+        result = generation.GenerationResult(
+            output_ids=(*(PAIR + ord(letter) for letter in text), episodes.EOS),
+            logprobs=tuple(-1.0 - number * STEP for number in numbers),
+            versions=(3,) * len(numbers),
+            stop_reason="stop",
+        )
+        self.said[request.input_ids].append(result)
+        return result
+
+    def check(self, rows: Iterable[types.Trajectory]) -> collections.Counter[int]:
+        """Return how often each token was trained, by its number. Raises AssertionError for one that was not sampled,
+        or not after exactly the ids before it.
+        """
+        sampled = {
+            round((-1.0 - logprob) / STEP): (asked, result.output_ids, at)
+            for asked, results in self.said.items()
+            for result in results
+            for at, logprob in enumerate(result.logprobs)
+        }
+        found: collections.Counter[int] = collections.Counter()
+        for row in rows:
+            tokens = tuple(row.tokens)
+            for place, (is_trained, logprob) in enumerate(zip(row.loss_mask, row.logprobs, strict=True)):
+                if is_trained:
+                    number = round((-1.0 - float(logprob)) / STEP)
+                    asked, output, at = sampled[number]
+                    assert tokens[: place + 1] == asked + output[: at + 1], f"token {number} at {place}"
+                    found[number] += 1
+        return found

@@ -1,0 +1,127 @@
+"""One call over HTTP: whose it is, what it asks for in which API, its answer or why there is none."""
+
+import contextlib
+import hmac
+import logging
+from collections.abc import Callable, Iterator
+
+from aiohttp import web
+
+from rljob_api import errors
+from rljob_workers.rollout.gateway import conversation, sessions
+from rljob_workers.rollout.gateway.dialects import fields, registry
+from rljob_workers.runtime import redaction
+
+logger = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 8 << 20
+PATH = "/{session}/v1/{api:.+}"
+Find = Callable[[str], sessions.Session | None]
+
+
+class RefusedError(Exception):
+    """A call that is not served: HTTP status, OpenAI's code, and the sentence that the client reads."""
+
+    def __init__(self, status: int, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status, self.code, self.sentence = status, code, sentence
+
+
+async def serve(request: web.Request, find: Find) -> web.StreamResponse:
+    """Answer a call of one of the APIs. `find` gives open sessions by name."""
+    api = request.match_info["api"]
+    dialect = registry.DIALECTS.get(api, registry.OTHER)
+    try:
+        session = session_of(request, find)
+        if api not in registry.DIALECTS or request.method != "POST":
+            raise RefusedError(404, "not_found", f"POST one of {', '.join(registry.DIALECTS)}; there is no {api:.80}")
+        with session.call():
+            call, answer = await _answered(request, session, dialect)
+    except RefusedError as refused:
+        return web.json_response(dialect.refusal(refused.status, refused.code, refused.sentence), status=refused.status)
+    if not call.stream:
+        return web.json_response(dialect.answer(call, answer))
+    stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+    await stream.prepare(request)
+    await stream.write("".join(dialect.events(call, answer)).encode())
+    await stream.write_eof()
+    return stream
+
+
+def session_of(request: web.Request, find: Find) -> sessions.Session:
+    """Return the session whose path and key a request has. Raises RefusedError: the same for a wrong path and a wrong
+    key, so that neither tells which sessions are open.
+    """
+    session = find(request.match_info["session"])
+    if session is None or not is_key(request, session.api_key):
+        raise RefusedError(401, "invalid_api_key", "this address and key belong to no open session")
+    return session
+
+
+def is_key(request: web.Request, key: str) -> bool:
+    """Return whether a request has this key, as OpenAI's or Anthropic's client sends it, in constant time."""
+    given = request.headers.get("x-api-key") or request.headers.get("Authorization", "").removeprefix("Bearer ")
+    return hmac.compare_digest(given.encode(), key.encode())
+
+
+async def body_of(request: web.Request) -> object:
+    """Return the JSON of a body. Raises RefusedError."""
+    try:
+        return await request.json()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise RefusedError(413, "request_too_large", f"a body has at most {MAX_BODY_BYTES} bytes") from error
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(400, "invalid_request_error", "the body must be JSON in UTF-8") from error
+
+
+async def _answered(
+    request: web.Request, session: sessions.Session, dialect: registry.Dialect
+) -> tuple[conversation.Call, conversation.Answer]:
+    body = await body_of(request)
+    with _refusals():
+        call = dialect.read(body, session.attempt.sampling)
+        return call, await session.attempt.answer(call)
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except fields.BadCallError as error:
+        raise RefusedError(400, "invalid_request_error", str(error)) from error
+    except errors.EpisodeError as error:
+        raise RefusedError(400, "context_length_exceeded", str(error)) from error
+    except errors.RLJobError as error:
+        raise RefusedError(503, "engine_unavailable", str(error)) from error
+    except Exception as error:  # boundary: a chat template is code, and is given the conversation
+        redaction.log(logger, "a call of an agent", error)
+        raise RefusedError(500, "internal_error", f"the call raised {redaction.describe(error)}") from error
+
+
+class Listener:
+    """An HTTP server of some routes."""
+
+    def __init__(self, routes: list[web.RouteDef]) -> None:
+        """Nothing listens yet."""
+        self._routes = routes
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and return the port, which is a free one for 0. Raises OSError if it is taken."""
+        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app.add_routes(self._routes)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError:
+            await runner.cleanup()
+            raise
+        self._runner = runner
+        return int(runner.addresses[0][1])
+
+    async def close(self) -> None:
+        """Stop listening; open calls are cancelled."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None

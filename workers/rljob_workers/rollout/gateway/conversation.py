@@ -1,0 +1,53 @@
+"""What any of the served APIs asks for, and what it is answered: one type each. `dialects.py` translates."""
+
+import dataclasses
+
+SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call of a tool. `arguments` is the JSON text of an object, written as `tools.canonical` writes it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message of a conversation: an answer may call tools, and a message of role `tool` answers such a call."""
+
+    role: str
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A conversation to go on with, or a plain `prompt` (text, or token ids), and how it is to be answered.
+
+    tools: those that the model may call, as the JSON list that a chat template reads, "" for none. max_tokens: of the
+    answer, None for as many as the job allows. include_usage: count tokens in a stream, too.
+    """
+
+    messages: tuple[Message, ...] = ()
+    prompt: str | tuple[int, ...] | None = None
+    tools: str = ""
+    max_tokens: int | None = None
+    stream: bool = False
+    include_usage: bool = False
+    model: str = "policy"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What was sampled for a call. `truncated`: the budget ended it. created_at_s: Unix time."""
+
+    id: str
+    output: Message
+    truncated: bool
+    num_prompt_tokens: int
+    num_output_tokens: int
+    created_at_s: int

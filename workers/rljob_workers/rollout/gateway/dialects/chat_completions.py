@@ -1,0 +1,66 @@
+"""POST /v1/chat/completions of OpenAI. Pure."""
+
+from collections.abc import Iterator
+
+from rljob_api import types
+from rljob_workers.rollout.gateway import conversation
+from rljob_workers.rollout.gateway.dialects import fields, openai_form
+
+_SERVED = openai_form.LABELS | {
+    "messages", "max_tokens", "max_completion_tokens", "stream", "stream_options", "tools", "tool_choice",
+}  # fmt: skip
+_NEUTRAL = {
+    "n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logprobs": False, "parallel_tool_calls": True,
+    "logit_bias": {}, "response_format": {"type": "text"},
+}  # fmt: skip
+
+
+class ChatCompletions(openai_form.Refusals):
+    """Text and calls of functions."""
+
+    def read(self, body: object, sampling: types.Sampling) -> conversation.Call:
+        """Return the call. Raises BadCallError."""
+        given = fields.checked(body, served=_SERVED, neutral=_NEUTRAL, sampling=sampling)
+        messages = fields.listed(given.get("messages"), "messages")
+        return conversation.Call(
+            messages=tuple(openai_form.message(item, place) for item, place in messages),
+            tools=openai_form.tools(given, nested=True),
+            max_tokens=fields.max_tokens(given, "max_completion_tokens", "max_tokens"),
+            stream=fields.flag(given, "stream"),
+            include_usage=fields.include_usage(given),
+            model=fields.model(given),
+        )
+
+    def answer(self, call: conversation.Call, answer: conversation.Answer) -> fields.Json:
+        """Return the whole answer."""
+        choice = {
+            "index": 0, "message": _message(answer.output), "logprobs": None,
+            "finish_reason": openai_form.ending(answer),
+        }  # fmt: skip
+        head = openai_form.head(call, answer, "chat.completion")
+        return {**head, "choices": [choice], "usage": openai_form.usage(answer)}
+
+    def events(self, call: conversation.Call, answer: conversation.Answer) -> Iterator[str]:
+        """Yield text and calls of tools as one chunk, the ending, the counts if asked for, and the end mark."""
+        head = openai_form.head(call, answer, "chat.completion.chunk")
+        delta = _message(answer.output)
+        if answer.output.tool_calls:
+            delta["tool_calls"] = [
+                {"index": index, **_tool_call(made)} for index, made in enumerate(answer.output.tool_calls)
+            ]
+        for part, ending in ((delta, None), ({}, openai_form.ending(answer))):
+            yield fields.event({**head, "choices": [{"index": 0, "delta": part, "finish_reason": ending}]})
+        if call.include_usage:
+            yield fields.event({**head, "choices": [], "usage": openai_form.usage(answer)})
+        yield openai_form.END
+
+
+def _message(output: conversation.Message) -> fields.Json:
+    if not output.tool_calls:
+        return {"role": "assistant", "content": output.content}
+    calls = [_tool_call(call) for call in output.tool_calls]
+    return {"role": "assistant", "content": output.content or None, "tool_calls": calls}
+
+
+def _tool_call(call: conversation.ToolCall) -> fields.Json:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

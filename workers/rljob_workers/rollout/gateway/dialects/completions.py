@@ -1,0 +1,57 @@
+"""POST /v1/completions of OpenAI: a plain prompt, as text or as token ids, goes on. Pure."""
+
+from collections.abc import Iterator
+
+from rljob_api import types
+from rljob_workers.rollout.gateway import conversation
+from rljob_workers.rollout.gateway.dialects import fields, openai_form
+
+_SERVED = openai_form.LABELS | {"prompt", "max_tokens", "stream", "stream_options"}
+_NEUTRAL = {
+    "n": 1, "best_of": 1, "echo": False, "suffix": "", "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {},
+}  # fmt: skip
+
+
+class Completions(openai_form.Refusals):
+    """One prompt, one answer."""
+
+    def read(self, body: object, sampling: types.Sampling) -> conversation.Call:
+        """Return the call. Raises BadCallError."""
+        given = fields.checked(body, served=_SERVED, neutral=_NEUTRAL, sampling=sampling)
+        return conversation.Call(
+            prompt=_prompt(given.get("prompt")),
+            max_tokens=fields.max_tokens(given, "max_tokens"),
+            stream=fields.flag(given, "stream"),
+            include_usage=fields.include_usage(given),
+            model=fields.model(given),
+        )
+
+    def answer(self, call: conversation.Call, answer: conversation.Answer) -> fields.Json:
+        """Return the whole answer."""
+        head = openai_form.head(call, answer, "text_completion")
+        choice = _choice(answer.output.content, openai_form.ending(answer))
+        return {**head, "choices": [choice], "usage": openai_form.usage(answer)}
+
+    def events(self, call: conversation.Call, answer: conversation.Answer) -> Iterator[str]:
+        """Yield the text, the ending, the counts if asked for, and the end mark."""
+        head = openai_form.head(call, answer, "text_completion")
+        for text, ending in ((answer.output.content, None), ("", openai_form.ending(answer))):
+            yield fields.event({**head, "choices": [_choice(text, ending)]})
+        if call.include_usage:
+            yield fields.event({**head, "choices": [], "usage": openai_form.usage(answer)})
+        yield openai_form.END
+
+
+def _choice(text: str, ending: str | None) -> fields.Json:
+    return {"index": 0, "text": text, "logprobs": None, "finish_reason": ending}
+
+
+def _prompt(value: object) -> str | tuple[int, ...]:
+    """Return a text or ids; a list that holds one of them is the same. Raises BadCallError."""
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str | list):
+        value = value[0]
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, list) and value and all(type(token) is int and token >= 0 for token in value):
+        return tuple(value)
+    raise fields.BadCallError("prompt must be one text or one list of token ids, and not empty")

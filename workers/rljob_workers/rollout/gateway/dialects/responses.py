@@ -1,0 +1,122 @@
+"""POST /v1/responses of OpenAI. Nothing is kept between calls: a call has the whole conversation. Pure."""
+
+from collections.abc import Iterator
+
+from rljob_api import types
+from rljob_workers.rollout.gateway import conversation
+from rljob_workers.rollout.gateway.dialects import fields, openai_form
+
+_SERVED = openai_form.LABELS | {"input", "instructions", "max_output_tokens", "stream", "tools", "tool_choice"}
+_NEUTRAL = {
+    "parallel_tool_calls": True, "background": False, "include": [], "truncation": "disabled", "top_logprobs": 0,
+    "text": {"format": {"type": "text"}},
+}  # fmt: skip
+
+
+class Responses(openai_form.Refusals):
+    """Text and calls of functions."""
+
+    def read(self, body: object, sampling: types.Sampling) -> conversation.Call:
+        """Return the call. Raises BadCallError."""
+        given = fields.checked(body, served=_SERVED, neutral=_NEUTRAL, sampling=sampling)
+        messages = _messages(given.get("input"))
+        if "instructions" in given:
+            said = fields.content(given["instructions"], "instructions")
+            messages = (conversation.Message(role=conversation.SYSTEM, content=said), *messages)
+        return conversation.Call(
+            messages=messages,
+            tools=openai_form.tools(given, nested=False),
+            max_tokens=fields.max_tokens(given, "max_output_tokens"),
+            stream=fields.flag(given, "stream"),
+            model=fields.model(given),
+        )
+
+    def answer(self, call: conversation.Call, answer: conversation.Answer) -> fields.Json:
+        """Return the whole answer."""
+        counts = openai_form.usage(answer)
+        return {
+            "id": answer.id, "object": "response", "created_at": answer.created_at_s, "model": call.model,
+            "status": "incomplete" if answer.truncated else "completed",
+            "incomplete_details": {"reason": "max_output_tokens"} if answer.truncated else None,
+            "output": _items(answer), "parallel_tool_calls": bool(call.tools),
+            "tool_choice": "auto" if call.tools else "none", "tools": [],
+            "usage": {
+                "input_tokens": counts["prompt_tokens"],
+                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+                "output_tokens": counts["completion_tokens"], "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": counts["total_tokens"],
+            },
+        }  # fmt: skip
+
+    def events(self, call: conversation.Call, answer: conversation.Answer) -> Iterator[str]:
+        """Yield created, the events of each item of the output, and completed."""
+        whole = self.answer(call, answer)
+        begun = {**whole, "status": "in_progress", "output": [], "incomplete_details": None}
+        steps: list[tuple[str, fields.Json]] = [("response.created", {"response": begun})]
+        for index, item in enumerate(_items(answer)):
+            steps += _item_events(item, answer.output.content, index)
+        ending = "response.incomplete" if answer.truncated else "response.completed"
+        steps.append((ending, {"response": whole}))
+        for number, (kind, body) in enumerate(steps):
+            yield fields.event({"type": kind, "sequence_number": number, **body}, name=kind)
+
+
+def _messages(value: object) -> tuple[conversation.Message, ...]:
+    """Return the messages of `input`: a call of a tool belongs to the answer before it. Raises BadCallError."""
+    if isinstance(value, str):
+        return (conversation.Message(role=conversation.USER, content=value),)
+    messages: list[conversation.Message] = []
+    for item, place in fields.listed(value, "input"):
+        kind = item.get("type", "message") if isinstance(item, dict) else None
+        if kind == "function_call":
+            assert isinstance(item, dict)
+            call = fields.tool_call(item.get("call_id"), item.get("name"), item.get("arguments"), place)
+            of_answer = bool(messages) and messages[-1].role == conversation.ASSISTANT
+            answer = messages.pop() if of_answer else fields.assistant("")
+            messages.append(fields.assistant(answer.content, *answer.tool_calls, call))
+        elif kind == "function_call_output":
+            assert isinstance(item, dict)
+            messages.append(fields.tool_result(item.get("call_id"), item.get("output"), place))
+        elif kind == "message":
+            messages.append(openai_form.message(item, place))
+        else:
+            raise fields.BadCallError(f"{place} must be a message, a function_call or a function_call_output")
+    return tuple(messages)
+
+
+def _items(answer: conversation.Answer) -> list[fields.Json]:
+    """Return the text, if there is any in addition to calls of tools, and the calls."""
+    output, status = answer.output, "incomplete" if answer.truncated else "completed"
+    part: fields.Json = {"type": "output_text", "text": output.content, "annotations": []}
+    message: fields.Json = {
+        "type": "message", "id": f"msg-{answer.id}", "status": status, "role": "assistant", "content": [part],
+    }  # fmt: skip
+    calls: list[fields.Json] = [
+        {
+            "type": "function_call", "id": f"fc-{call.id}", "call_id": call.id, "name": call.name,
+            "arguments": call.arguments, "status": "completed",
+        }
+        for call in output.tool_calls
+    ]  # fmt: skip
+    return [message, *calls] if output.content or not calls else calls
+
+
+def _item_events(item: fields.Json, text: str, index: int) -> Iterator[tuple[str, fields.Json]]:
+    """Yield how an item of a response grows, its text or arguments as one delta: OpenAI's client puts it together."""
+    place: fields.Json = {"item_id": item["id"], "output_index": index}
+    if item["type"] == "function_call":
+        empty: fields.Json = {**item, "status": "in_progress", "arguments": ""}
+        yield "response.output_item.added", {"output_index": index, "item": empty}
+        yield "response.function_call_arguments.delta", {**place, "delta": item["arguments"]}
+        done: fields.Json = {**place, "name": item["name"], "arguments": item["arguments"]}
+        yield "response.function_call_arguments.done", done
+    else:
+        place["content_index"] = 0
+        part: fields.Json = {"type": "output_text", "text": text, "annotations": []}
+        empty = {**item, "status": "in_progress", "content": []}
+        yield "response.output_item.added", {"output_index": index, "item": empty}
+        yield "response.content_part.added", {**place, "part": {**part, "text": ""}}
+        yield "response.output_text.delta", {**place, "delta": text, "logprobs": []}
+        yield "response.output_text.done", {**place, "text": text, "logprobs": []}
+        yield "response.content_part.done", {**place, "part": part}
+    yield "response.output_item.done", {"output_index": index, "item": item}
