@@ -84,6 +84,7 @@ def cluster_placement(
         store_address=f"{coordinator}:{STORE_PORT}",
         rollouts=(_process(enums.Role.ROLLOUT),) * job.spec.rollout.replicas,
         peers=() if files_carry_weights else (_peer(job),) * job.spec.rollout.replicas,
+        gateways=_gateways(job),
         verifiers=(_verifier(job, verifier_cores),),
         trainer=TrainerPlacement(
             process=_process(enums.Role.TRAINER),
@@ -113,6 +114,14 @@ def _peer(job: RLJob) -> process_config.PeerConfig:
     """
     name = service_host(job, enums.Role.ROLLOUT)
     return process_config.PeerConfig(bind_host=ANY_ADDRESS, host="", port=PEER_PORT, server_name=name)
+
+
+def _gateways(job: RLJob) -> tuple[process_config.GatewayConfig, ...]:
+    gateway = job.spec.rollout.gateway
+    if gateway is None:
+        return ()
+    one = process_config.GatewayConfig(bind_host=ANY_ADDRESS, host="", port=gateway.port)
+    return (one,) * job.spec.rollout.replicas
 
 
 def _verifier(job: RLJob, num_cores: int) -> VerifierPlacement:

@@ -59,6 +59,7 @@ class Placement:
     to base_dir. `runs_dir` holds the runs of other jobs by name; empty where they are not found that way.
     weights_dir: of the coordinator's weight store; the others see it with weightSync.transport file.
     peers: where each rollout serves weights to the others, in the order of `rollouts`; empty where none does.
+    gateways: where each serves agents from outside, in the same order; empty where none come.
     `model_dir` is where the claim of spec.model.source is mounted; empty where there are no claims. `device`: what
     rollouts and trainer compute on; auto is what is found where they start. Raises ValueError if no rollout or verifier
     is placed.
@@ -78,6 +79,7 @@ class Placement:
     store_address: str
     rollouts: tuple[ProcessPlacement, ...]
     peers: tuple[process_config.PeerConfig, ...] = ()
+    gateways: tuple[process_config.GatewayConfig, ...] = ()
     verifiers: tuple[VerifierPlacement, ...]
     trainer: TrainerPlacement
     state_dir: str
@@ -104,6 +106,16 @@ def num_local_ports(job: RLJob) -> int:
     rollouts, verifiers = job.spec.rollout.replicas, job.spec.verifier.replicas
     others = COORDINATOR_PORTS + TRAINER_PORTS + VERIFIER_PORTS * verifiers
     return others + (ROLLOUT_PORTS + job.spec.rollouts_serve_weights) * rollouts
+
+
+def _local_gateways(job: RLJob) -> tuple[process_config.GatewayConfig, ...]:
+    gateway = job.spec.rollout.gateway
+    if gateway is None:
+        return ()
+    return tuple(
+        process_config.GatewayConfig(bind_host=LOOPBACK, host=LOOPBACK, port=gateway.port + index)
+        for index in range(job.spec.rollout.replicas)
+    )
 
 
 class CoreShare(Protocol):
@@ -157,6 +169,7 @@ def local_placement(
             machine.process(enums.Role.ROLLOUT, index, health_port=port) for index, port in enumerate(rollout_ports)
         ),
         peers=tuple(process_config.PeerConfig(bind_host=LOOPBACK, host=LOOPBACK, port=port) for port in peer_ports),
+        gateways=_local_gateways(job),
         verifiers=tuple(
             VerifierPlacement(
                 process=machine.process(enums.Role.VERIFIER, index, health_port=verifier_ports[2 * index + 1]),

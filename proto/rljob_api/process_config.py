@@ -161,9 +161,18 @@ class PeerConfig(_Frozen):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class GatewayConfig(_Frozen):
+    """Where a rollout serves agents. host: as they dial it, in a cluster the pod's own address, RLJOB_POD_IP."""
+
+    bind_host: str
+    host: str
+    port: int
+
+
 class RolloutConfig(SpecConfig):
     """Everything that `rljob-rollout` reads. kv_cache_bytes 0: the engine decides. dump_dir: of trajectories.
     weights_dir: of the weight store, where folders are shared. peers: None where rollouts do not serve one another.
+    gateway: None where no agents come from outside.
     """
 
     kind: Literal["rollout"] = "rollout"
@@ -176,6 +185,7 @@ class RolloutConfig(SpecConfig):
     weights_dir: str = ""
     dump_dir: str = ""
     peers: PeerConfig | None = None
+    gateway: GatewayConfig | None = None
 
     @property
     def max_groups_in_flight(self) -> int:

@@ -76,6 +76,7 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
             device=placement.device,
             dump_dir="" if spec.observability.trajectory_dump == "None" else placement.dump_dir,
             peers=placement.peers[index] if placement.peers else None,
+            gateway=placement.gateways[index] if placement.gateways else None,
         )
         for index, process in enumerate(placement.rollouts)
     )

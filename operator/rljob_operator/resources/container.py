@@ -105,6 +105,8 @@ def ports(config: process_config.ProcessConfig) -> list[Manifest]:
         listened |= {"control": config.control_port, "store": config.store_port}
     if isinstance(config, process_config.RolloutConfig) and config.peers is not None:
         listened["weights"] = config.peers.port
+    if isinstance(config, process_config.RolloutConfig) and config.gateway is not None:
+        listened["gateway"] = config.gateway.port
     if isinstance(config, process_config.VerifierConfig):
         listened["verify"] = config.port
     if isinstance(config, process_config.TrainerConfig):

@@ -5,7 +5,7 @@ Peers are selected by the job's uid, so that two jobs of a namespace cannot reac
 
 from collections.abc import Mapping, Sequence
 
-from rljob_api import enums
+from rljob_api import enums, process_config
 from rljob_operator.resources import container
 from rljob_operator.resources.inputs import (
     MANAGED_BY,
@@ -22,6 +22,10 @@ from rljob_operator.settings import IDENTITY_ADDRESSES, SCRAPERS, Egress, JobSet
 _C, _R, _V, _T = enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.TRAINER
 CALLERS: Mapping[enums.Role, Sequence[enums.Role]] = {_C: (_R, _T), _R: (_R,), _T: (_T,), _V: (_R,)}
 CALLED: Mapping[enums.Role, Sequence[enums.Role]] = {_C: (), _R: (_C, _V, _R), _T: (_C, _T), _V: ()}
+# Not the roles': the first is everyone's who scrapes, the second that of agents.
+_PORTS_OF_OTHERS = {"health", "gateway"}
+# Pods of the job's namespace with its name here are agents, which rollouts serve tasks to.
+AGENTS_LABEL = "rljob.dev/agents"
 _DNS_PORTS: Sequence[Manifest] = ({"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53})
 
 
@@ -54,6 +58,9 @@ def _ingress(inputs: Inputs, role: enums.Role) -> list[Manifest]:
     scrapers = {} if settings.metrics_from_everywhere else dict(settings.metrics_namespaces or SCRAPERS)
     scraped = [{"namespaceSelector": {"matchLabels": scrapers} if scrapers else {}}]
     rules.append({"from": scraped, "ports": [_tcp(config.health_port)]})
+    if isinstance(config, process_config.RolloutConfig) and config.gateway is not None:
+        agents = {"podSelector": {"matchLabels": {AGENTS_LABEL: inputs.job.metadata.name}}}
+        rules.append({"from": [agents], "ports": [_tcp(config.gateway.port)]})
     if role is _C and settings.operator_namespace:
         operator = {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": settings.operator_namespace}},
@@ -69,7 +76,7 @@ def _ingress(inputs: Inputs, role: enums.Role) -> list[Manifest]:
 def _called_by_peers(inputs: Inputs, role: enums.Role) -> Manifest:
     """Return the rule for peers: all ports among trainers, whose collectives choose theirs; else the gRPC ports."""
     rule: Manifest = {"from": _peers(inputs, CALLERS[role])}
-    ports = [port for port in container.ports(first_config(inputs, role)) if port["name"] != "health"]
+    ports = [port for port in container.ports(first_config(inputs, role)) if port["name"] not in _PORTS_OF_OTHERS]
     return rule if role is _T or not ports else {**rule, "ports": [_tcp(port["containerPort"]) for port in ports]}
 
 

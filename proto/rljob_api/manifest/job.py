@@ -32,6 +32,7 @@ from rljob_api.manifest.lifecycle import (
 from rljob_api.manifest.model import ModelSpec
 from rljob_api.manifest.pod import PodSpec
 from rljob_api.manifest.rollout import (
+    EXTERNAL,
     SINGLE_TURN_WORKFLOWS,
     TEMPLATE_STOPS,
     AsyncSpec,
@@ -399,6 +400,20 @@ class JobSpec(Section):
     def time_is_counted_in_what_there_is(self) -> Iterator[Problem]:
         if self.algorithm.gae.unit == "Turn" and self.workflow.type in SINGLE_TURN_WORKFLOWS:
             yield "algorithm.gae.unit", "Turn", f"workflow.type {self.workflow.type} has no turns: use Token"
+
+    @rule(
+        CelRule(
+            field="rollout.gateway",
+            rule="(self.workflow.type == 'external') == has(self.rollout.gateway)",
+            message="rollout.gateway is needed exactly when workflow.type is external",
+        ),
+    )
+    def agents_outside_have_a_gateway(self) -> Iterator[Problem]:
+        if self.workflow.type == EXTERNAL and self.rollout.gateway is None:
+            yield "rollout.gateway", None, "agents take the tasks of workflow.type external there: write gateway: {}"
+        if self.workflow.type != EXTERNAL and self.rollout.gateway is not None:
+            because = no_effect(f"no agent takes tasks with workflow.type {self.workflow.type}: use external")
+            yield "rollout.gateway", self.rollout.gateway, because
 
     @rule()
     def rewards_are_shaped_once(self) -> Iterator[Problem]:

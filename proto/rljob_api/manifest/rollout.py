@@ -25,7 +25,8 @@ from rljob_api.manifest.pod import PodSpec, gpu_problems
 
 # Each is a folder of rljob_workers.rollout.engines.
 ENGINES = ("vllm",)
-WORKFLOWS = ("rlvr", "math_code_single_step", "multi_turn_math")
+EXTERNAL = "external"
+WORKFLOWS = ("rlvr", "math_code_single_step", "multi_turn_math", EXTERNAL)
 SINGLE_TURN_WORKFLOWS = ("rlvr", "math_code_single_step")
 # Of multi_turn_math: its default number of turns, and room for one feedback text in any tokenizer.
 DEFAULT_NUM_TURNS = 5
@@ -79,8 +80,8 @@ class WorkflowSpec(Section):
 
     type: Workflow = Field(
         default="rlvr",
-        description="rlvr, math_code_single_step, multi_turn_math, module:Class, or plugin:<name>, the entry point of a"
-        " package.",
+        description="rlvr, math_code_single_step, multi_turn_math, external (agents outside), module:Class, or"
+        " plugin:<name>, the entry point of a package.",
     )
     config: Config = Field(
         default={},
@@ -313,6 +314,37 @@ class AutoscalingSpec(Section):
             yield "trainerWaitTarget", self.trainer_wait_target, NO_SHARE
 
 
+class GatewaySpec(Section):
+    """A rollout's port for agents outside. Its key is no field, but RLJOB_GATEWAY_KEY of the rollout's environment."""
+
+    port: int = Field(
+        default=50_055,
+        ge=50_055,
+        le=65_000,
+        description="Port of a rollout; on one machine of the first, the others have the next ones.",
+    )
+    max_sessions: int = Field(
+        default=1024, ge=1, le=65_536, description="Tasks of one rollout that agents may hold at once."
+    )
+    idle_seconds: int = Field(
+        default=600, ge=1, le=86_400, description="Longest silence of an agent; then its task is offered again."
+    )
+    session_seconds: int = Field(
+        default=3600, ge=1, le=604_800, description="Longest time from task to reward; then it is offered again."
+    )
+
+    @rule(
+        CelRule(
+            field="sessionSeconds",
+            rule="self.idleSeconds <= self.sessionSeconds",
+            message="sessionSeconds must be at least idleSeconds",
+        ),
+    )
+    def silence_ends_first(self) -> Iterator[Problem]:
+        if self.session_seconds < self.idle_seconds:
+            yield "sessionSeconds", self.session_seconds, f"it is below idleSeconds {self.idle_seconds}"
+
+
 class RolloutSpec(Section):
     """Rollout replicas."""
 
@@ -324,6 +356,10 @@ class RolloutSpec(Section):
     )
     drain_seconds: int = Field(
         default=120, ge=0, le=86_400, description="Seconds to finish or hand back leases before a pod goes."
+    )
+    gateway: GatewaySpec | None = Field(
+        default=None,
+        description="Port for agents outside; needed exactly when workflow.type is external.",
     )
     pod: PodSpec = Field(default=PodSpec(), description="Pod settings.")
 

@@ -63,6 +63,18 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         {f"{A}.minibatches": 33},
     ),
     ("a critic is needed", f"{A}.critic", PPO, {f"{A}.critic": {}}),
+    (
+        "rollout.gateway is needed",
+        "rollout.gateway",
+        {"workflow": {"type": "external"}, "rollout.gateway": {}},
+        {"workflow": {"type": "external"}},
+    ),
+    (
+        "sessionSeconds must be",
+        "rollout.gateway.sessionSeconds",
+        {"workflow": {"type": "external"}, "rollout.gateway": {"sessionSeconds": 600}},
+        {"workflow": {"type": "external"}, "rollout.gateway": {"sessionSeconds": 599}},
+    ),
     ("gae.lambda and", f"{A}.gae", {**PPO, f"{A}.gae.lambda": "0.9"}, {f"{A}.gae.lambda": "0.9"}),
     (
         "Reuse needs one",

@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from rljob_api import resolve
+from rljob_api import process_config, resolve
 from rljob_api.cluster_placement import cluster_placement, rendezvous_host
 from rljob_api.manifest.job import RLJob
 
@@ -42,6 +42,12 @@ def test_rollouts_serve_weights_under_the_address_of_their_pod_and_prove_to_be_r
 def test_files_that_all_mount_need_no_rollout_that_serves_them(make_job: MakeJob) -> None:
     job = in_cluster(make_job({"weightSync.transport": "file"}))
     assert resolve.resolve(job, cluster_placement(job, verifier_cores=1)).rollouts[0].peers is None
+
+
+def test_rollouts_serve_agents_on_the_port_of_the_manifest(make_job: MakeJob) -> None:
+    job = in_cluster(make_job({"workflow.type": "external", "rollout.gateway": {"port": 50_060}}))
+    gateway = resolve.resolve(job, cluster_placement(job, verifier_cores=1)).rollouts[0].gateway
+    assert gateway == process_config.GatewayConfig(bind_host="0.0.0.0", host="", port=50_060)
 
 
 def test_rendezvous_of_another_attempt_is_another_host(make_job: MakeJob) -> None:

@@ -37,6 +37,13 @@ def test_several_rollouts_serve_weights_to_one_another_on_ports_of_their_own(mak
         assert place(make_job(alone), range(100, 120)).peers == ()
 
 
+def test_rollouts_of_one_machine_serve_agents_on_ports_one_after_the_other(make_job: MakeJob) -> None:
+    job = make_job({"rollout.replicas": 2, "workflow.type": "external", "rollout.gateway": {"port": 50_100}})
+    gateways = place(job, range(100, 120)).gateways
+    assert [(gateway.host, gateway.port) for gateway in gateways] == [("127.0.0.1", 50_100), ("127.0.0.1", 50_101)]
+    assert place(make_job(), range(100, 120)).gateways == ()
+
+
 def test_each_process_gets_the_cores_planned_for_it(make_job: MakeJob) -> None:
     shares = {
         enums.Role.ROLLOUT: (Share((2,), 1), Share((3,), 1)),

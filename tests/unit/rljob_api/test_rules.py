@@ -68,6 +68,17 @@ TABLE: dict[str, Row] = {
     "KL estimator without a KL term": Row(
         {f"{LOSS}.klEstimator": "K3"}, "spec.algorithm.loss.klEstimator is 'K3'", {f"{LOSS}.klCoef": "0"}
     ),
+    "workflow external without a gateway": Row(
+        {"workflow.type": "external"}, "spec.rollout.gateway", {"workflow.type": "external", "rollout.gateway": {}}
+    ),
+    "gateway without a workflow that serves it": Row(
+        {"rollout.gateway": {}}, "spec.rollout.gateway", {"workflow.type": "external", "rollout.gateway": {}}
+    ),
+    "session shorter than its silence": Row(
+        {"workflow.type": "external", "rollout.gateway": {"sessionSeconds": 60}},
+        "spec.rollout.gateway.sessionSeconds is 60",
+        {"workflow.type": "external", "rollout.gateway": {"sessionSeconds": 600}},
+    ),
     "reuse with two minibatches": Row(
         {f"{LOSS}.proximal": "Reuse", "algorithm.minibatches": 2},
         "spec.algorithm.loss.proximal is 'Reuse'",

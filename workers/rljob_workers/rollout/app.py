@@ -16,6 +16,7 @@ from rljob_workers.models import builtin
 from rljob_workers.rollout import dumps, filters, group, reporting, request_gate, tokenizer, wait_accounting, worker
 from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.episodes import registry as workflows
+from rljob_workers.rollout.gateway import sessions
 from rljob_workers.rollout.sync import receiver as weights
 from rljob_workers.rollout.sync import selftest, staging
 from rljob_workers.rpc import verify, work
@@ -113,6 +114,9 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.by_signal, number)
     clock = clocks.SystemClock()
+    attempts = attempts_of(config, clock)
+    # Before what takes minutes: a gateway without a key is refused.
+    gateway = _gateway(config, attempts)
     puller = weight_backends.find(config.spec.weight_sync.transport).puller(config)
     prepared = await _unless_stopped(_prepare(config, registration, puller, clock), stop)
     transport = work.WorkClient(address=config.coordinator_address, tls=config.tls)
@@ -125,11 +129,13 @@ async def _serve(
     )
     try:
         registration.expose_metrics(metrics.registry)
-        rollout = make_worker(config, prepared, transport, verifiers, puller, probes, metrics, clock)
+        rollout = make_worker(config, prepared, transport, verifiers, puller, probes, metrics, clock, attempts)
         async with contextlib.AsyncExitStack() as serving:
             if config.peers is not None and config.peers.address:
                 puller.shelf.most_bytes = int(KEPT_FOR_PEERS * prepared.stager.layout.image_bytes)
                 await serving.enter_async_context(peer_server.PeerServer(config, puller.shelf, puller.transfers))
+            if gateway is not None:
+                await serving.enter_async_context(gateway)
             draining = asyncio.ensure_future(stop.drain(rollout))
             await rollout.run()
             draining.cancel()
@@ -224,8 +230,11 @@ def make_worker(
     probes: reporting.Readiness,
     metrics: metrics_module.Metrics,
     clock: clocks.Clock,
+    attempts: sessions.Sessions | None = None,
 ) -> worker.RolloutWorker:
-    """Put a rollout around what was prepared; it talks to `transport`, `verifiers` and `puller`."""
+    """Put a rollout around what was prepared; it talks to `transport`, `verifiers` and `puller`, and offers `attempts`
+    to agents outside.
+    """
     stager, tokens, engine = prepared.stager, prepared.tokens, prepared.engine
     slots = wait_accounting.SlotWaits(num_slots=config.max_groups_in_flight, clock=clock)
     gate = request_gate.RequestGate(engine)
@@ -244,8 +253,8 @@ def make_worker(
     )
     runner = group.GroupRunner(
         generator=gate,
-        flow=flow_of(config, config.spec.data.template, tokens),
-        flow_by_suite=flows_of_suites(config, tokens),
+        flow=flow_of(config, config.spec.data.template, tokens, attempts),
+        flow_by_suite=flows_of_suites(config, tokens, attempts),
         verifiers=verifiers,
         receiver=receiver,
         max_attempts=config.spec.failure_policy.max_infra_attempts_per_prompt,
@@ -307,7 +316,9 @@ def load_tokenizer(config: process_config.RolloutConfig, model: Path) -> tokeniz
     )
 
 
-def flows_of_suites(config: process_config.RolloutConfig, tokens: tokenizer.PromptTokenizer) -> dict[str, group.Flow]:
+def flows_of_suites(
+    config: process_config.RolloutConfig, tokens: tokenizer.PromptTokenizer, attempts: sessions.Sessions | None
+) -> dict[str, group.Flow]:
     """Return the flow of each suite with a template of its own. Raises ManifestError."""
     template_by_suite = {suite.name: suite.template for suite in config.spec.evaluation.suites if suite.template}
     return {
@@ -317,12 +328,40 @@ def flows_of_suites(config: process_config.RolloutConfig, tokens: tokenizer.Prom
             tokens.with_template(
                 template, code=config.user_code, field=f"spec.evaluation.suites: template of '{suite}'"
             ),
+            attempts,
         )
         for suite, template in template_by_suite.items()
     }
 
 
-def flow_of(config: process_config.RolloutConfig, template: str, tokens: tokenizer.PromptTokenizer) -> group.Flow:
+def attempts_of(config: process_config.RolloutConfig, clock: clocks.Clock) -> sessions.Sessions | None:
+    """Return where agents outside take their attempts, None where none come."""
+    gateway = config.spec.rollout.gateway
+    if gateway is None:
+        return None
+    limits = sessions.Limits(
+        most=gateway.max_sessions, idle_s=float(gateway.idle_seconds), session_s=float(gateway.session_seconds)
+    )
+    return sessions.Sessions(limits, clock)
+
+
+def _gateway(
+    config: process_config.RolloutConfig, attempts: sessions.Sessions | None
+) -> contextlib.AbstractAsyncContextManager[object] | None:
+    if config.gateway is None or attempts is None:
+        return None
+    # An HTTP server, which no other workflow needs.
+    from rljob_workers.rollout.gateway import network
+
+    return network.Gateway(config.gateway, attempts, network.key_of(os.environ))
+
+
+def flow_of(
+    config: process_config.RolloutConfig,
+    template: str,
+    tokens: tokenizer.PromptTokenizer,
+    attempts: sessions.Sessions | None,
+) -> group.Flow:
     """Return how prompts of one template become episodes of the workflow. Raises ManifestError."""
     collector = workflows.make_collector(
         workflow=config.spec.workflow.type,
@@ -331,5 +370,6 @@ def flow_of(config: process_config.RolloutConfig, template: str, tokens: tokeniz
         template=template,
         max_model_len=config.spec.rollout.engine.max_model_len,
         code=config.user_code,
+        attempts=attempts,
     )
     return group.Flow(tokens=tokens, collector=collector)

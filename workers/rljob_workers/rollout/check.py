@@ -10,6 +10,7 @@ from rljob_workers.data import left_out, records
 from rljob_workers.models import builtin, families
 from rljob_workers.rollout import app, filters, group
 from rljob_workers.rollout.episodes import protocols
+from rljob_workers.runtime import clock
 
 
 def findings(config: process_config.RolloutConfig, sources: Path | None) -> left_out.Findings:
@@ -21,8 +22,9 @@ def findings(config: process_config.RolloutConfig, sources: Path | None) -> left
         model = builtin.ensure_model(config.model)
         families.check(config.model.name, model, longest=longest)
         tokens = app.load_tokenizer(config, model)
-        app.flow_of(config, spec.data.template, tokens)
-        suites = app.flows_of_suites(config, tokens)
+        attempts = app.attempts_of(config, clock.SystemClock())
+        app.flow_of(config, spec.data.template, tokens, attempts)
+        suites = app.flows_of_suites(config, tokens, attempts)
         filters.load_predicate(spec.data.filter_groups.predicate or "", file=config.user_code)
     except errors.ManifestError as error:
         return left_out.Findings(problems=list(error.problems))

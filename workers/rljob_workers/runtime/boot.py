@@ -49,6 +49,8 @@ def with_pod_variables(config: ConfigT, environment: Mapping[str, str]) -> Confi
     address = environment.get("RLJOB_POD_IP")
     if isinstance(config, process_config.RolloutConfig) and config.peers is not None and address:
         resolved["peers"] = config.peers.model_copy(update={"host": address})
+    if isinstance(config, process_config.RolloutConfig) and config.gateway is not None and address:
+        resolved["gateway"] = config.gateway.model_copy(update={"host": address})
     if isinstance(config, process_config.TrainerConfig):
         resolved |= {
             field: _number(name, environment[name], least)

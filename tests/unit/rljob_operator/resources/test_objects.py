@@ -62,6 +62,19 @@ def test_rollouts_reach_each_other_on_the_port_for_weights_alone(example: Exampl
     assert rule["ports"] == [{"protocol": "TCP", "port": 50054}]
 
 
+@pytest.mark.covers("security")
+def test_agents_reach_the_gateway_of_their_job_alone(example: Example) -> None:
+    given = example.make(
+        workflow={"type": "external"}, rollout={"gateway": {"port": 50_060}, "sampling": {"maxTokens": 8}}
+    )
+    spec: Any = network.network_policy(given, R)["spec"]
+    opened = [rule for rule in spec["ingress"] if {"protocol": "TCP", "port": 50_060} in rule["ports"]]
+    agents = {"podSelector": {"matchLabels": {"rljob.dev/agents": given.job.metadata.name}}}
+    assert opened == [{"from": [agents], "ports": [{"protocol": "TCP", "port": 50_060}]}]
+    served: Any = services.service(given, R)["spec"]
+    assert {"name": "gateway", "port": 50_060, "targetPort": "gateway", "protocol": "TCP"} in served["ports"]
+
+
 def _dns_rules(given: inputs.Inputs, role: enums.Role) -> list[dict[str, Any]]:
     spec: Any = network.network_policy(given, role)["spec"]
     return [rule for rule in spec["egress"] if {"protocol": "UDP", "port": 53} in rule.get("ports", [])]

@@ -39,6 +39,14 @@ def test_a_rollout_learns_the_address_of_its_pod_under_which_it_serves_weights(t
     )
 
 
+def test_a_rollout_learns_the_address_of_its_pod_under_which_it_serves_agents(tmp_path: pathlib.Path) -> None:
+    gateway = process_config.GatewayConfig(bind_host="0.0.0.0", host="", port=50_055)
+    rollout = sections.make_config(process_config.RolloutConfig, tmp_path, gateway=gateway)
+    found = boot.with_pod_variables(rollout, {"RLJOB_POD_IP": "10.1.2.3"})
+    assert found.gateway is not None
+    assert found.gateway.host == "10.1.2.3"
+
+
 def test_without_variables_the_file_holds(trainer: process_config.TrainerConfig) -> None:
     assert boot.with_pod_variables(trainer, {}) == trainer
 

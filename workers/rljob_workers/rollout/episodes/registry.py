@@ -7,6 +7,7 @@ import pydantic
 from rljob_api import errors
 from rljob_workers.rollout.episodes import custom, legacy_turns, multi_turn, protocols, rlvr, single_step
 from rljob_workers.rollout.episodes import options as options_module
+from rljob_workers.rollout.gateway import episode_calls, external, sessions
 
 
 class RlvrConfig(pydantic.BaseModel):
@@ -15,10 +16,19 @@ class RlvrConfig(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
 
+class ExternalConfig(pydantic.BaseModel):
+    """`workflow.config` of external."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    proxy: episode_calls.ProxyConfig = episode_calls.ProxyConfig()
+
+
 _MODELS: Mapping[str, type[pydantic.BaseModel]] = {
     "rlvr": RlvrConfig,
     "math_code_single_step": single_step.SingleStepConfig,
     "multi_turn_math": multi_turn.MultiTurnConfig,
+    "external": ExternalConfig,
 }
 KNOWN = tuple(_MODELS)
 
@@ -42,8 +52,10 @@ def make_collector(
     template: str,
     max_model_len: int,
     code: str = "",
+    attempts: sessions.Sessions | None = None,
 ) -> protocols.RolloutCollector:
-    """Return the collector of `workflow`, which may be module:Class or plugin:<name>; `code` is the user's file.
+    """Return the collector of `workflow`, which may be module:Class or plugin:<name>; `code` is the user's file;
+    `attempts`: where agents outside take theirs, for workflow external.
 
     Raises ManifestError that names the field, its value and what there is.
     """
@@ -56,6 +68,11 @@ def make_collector(
         return legacy_turns.LegacyCollector(options, tokens=tokens, template=template, max_model_len=max_model_len)
     if isinstance(options, multi_turn.MultiTurnConfig):
         return multi_turn.MultiTurnCollector(options, tokens=tokens, template=template, max_model_len=max_model_len)
+    if isinstance(options, ExternalConfig):
+        assert attempts is not None, "a manifest with workflow external has a gateway"
+        return external.ExternalCollector(
+            open_sessions=attempts, config=options.proxy, tokens=tokens, template=template, max_model_len=max_model_len
+        )
     if isinstance(options, single_step.SingleStepConfig):
         return single_step.make_collector(options, tokens=tokens, template=template, max_model_len=max_model_len)
     return rlvr.RlvrCollector(tokens=tokens, template=template, max_model_len=max_model_len)
