@@ -120,8 +120,8 @@ def _gateways(job: RLJob) -> tuple[process_config.GatewayConfig, ...]:
     gateway = job.spec.rollout.gateway
     if gateway is None:
         return ()
-    one = process_config.GatewayConfig(bind_host=ANY_ADDRESS, host="", port=gateway.port)
-    return (one,) * job.spec.rollout.replicas
+    shared = process_config.GatewayConfig(bind_host=ANY_ADDRESS, host="", port=gateway.port)
+    return (shared,) * job.spec.rollout.replicas
 
 
 def _verifier(job: RLJob, num_cores: int) -> VerifierPlacement:

@@ -60,8 +60,8 @@ def session_of(request: web.Request, find: Find) -> sessions.Session:
 
 def is_key(request: web.Request, key: str) -> bool:
     """Return whether a request has this key, as OpenAI's or Anthropic's client sends it, in constant time."""
-    given = request.headers.get("x-api-key") or request.headers.get("Authorization", "").removeprefix("Bearer ")
-    return hmac.compare_digest(given.encode(), key.encode())
+    key_sent = request.headers.get("x-api-key") or request.headers.get("Authorization", "").removeprefix("Bearer ")
+    return hmac.compare_digest(key_sent.encode(), key.encode())
 
 
 async def body_of(request: web.Request) -> object:

@@ -51,8 +51,8 @@ class ToolReader:
         # Some notations are special tokens; the end mark is not the parser's affair.
         whole = self.tokens.decode_exact(ids[:-1] if ids[-1] in self.tokens.eos_ids else ids)
         text = generation.completion_text(whole, sampled.result, sampled.request.sampling)
-        found = tools.calls_in(text, self.parser, tools=call.tools, prefix=name)
-        return fields.assistant(sampled.text) if found is None else fields.assistant(found[0], *found[1])
+        read = tools.calls_in(text, self.parser, tools=call.tools, prefix=name)
+        return fields.assistant(sampled.text) if read is None else fields.assistant(read[0], *read[1])
 
 
 def tool_reader(config: ProxyConfig, tokens: protocols.Tokens) -> ToolReader:

@@ -43,7 +43,7 @@ class Interaction:
     returns: float = 0.0
 
     @property
-    def asked(self) -> tuple[object, ...]:
+    def question(self) -> tuple[object, ...]:
         """Return what a repeat of the call has in common with it."""
         return self.call.messages, self.call.prompt, self.call.tools
 
@@ -97,9 +97,9 @@ class Interactions:
     def _place_of_prompt(self, prompt: str | tuple[int, ...]) -> Place:
         plain = [call for call in self.finished() if type(call.call.prompt) is type(prompt)]
         continued = [(len(_plain(call)), call.created, call) for call in plain if _begins(prompt, _plain(call))]
-        length, _, base = max(continued, default=(0, 0, None), key=lambda found: found[:2])
-        asked = [call.call.prompt for call in plain if call is not base and call.call.prompt is not None]
-        forked = any(length <= len(before) < len(prompt) and _begins(prompt, before) for before in asked)
+        length, _, base = max(continued, default=(0, 0, None), key=lambda candidate: candidate[:2])
+        prompts = [call.call.prompt for call in plain if call is not base and call.call.prompt is not None]
+        forked = any(length <= len(before) < len(prompt) and _begins(prompt, before) for before in prompts)
         return Place(base=base, num_shared=length, forked=forked)
 
     def begin(self, call: conversation.Call, *, prompt_ids: tuple[int, ...], place: Place) -> Interaction:
@@ -128,11 +128,11 @@ class Interactions:
         interaction.output, interaction.result = output, result
         if interaction.call.prompt is not None:
             return
-        *_, asked, answered = _prefix_keys(interaction.call.tools, (*interaction.call.messages, output))
-        self._answered.add(asked)
-        twin = self._by_conversation.get(answered)
+        *_, messages_key, conversation_key = _prefix_keys(interaction.call.tools, (*interaction.call.messages, output))
+        self._answered.add(messages_key)
+        twin = self._by_conversation.get(conversation_key)
         if twin is None or twin.created < interaction.created:
-            self._by_conversation[answered] = interaction
+            self._by_conversation[conversation_key] = interaction
 
     def finished(self) -> list[Interaction]:
         """Return the calls that were answered, in order of creation."""
@@ -177,7 +177,7 @@ class Interactions:
         remaining: list[Interaction] = []
         parents = {id(call.parent) for call in self._all if call.parent is not None}
         for call in self._all:
-            twins = [twin for twin in self._all if twin.asked == call.asked]
+            twins = [twin for twin in self._all if twin.question == call.question]
             answered = [twin for twin in twins if twin.result is not None] or twins
             with_children = [twin for twin in answered if id(twin) in parents]
             rewarded = [twin for twin in answered if twin.reward is not None]

@@ -83,12 +83,12 @@ class Gateway:
         session = await self._sessions.take(wait_s)
         if session is None:
             return web.Response(status=204)
-        made = {
+        answer = {
             "session": session.name, "base_url": f"{self._address}/{session.name}/v1", "api_key": session.api_key,
             "task": json.loads(session.attempt.task), "idle_seconds": self._sessions.limits.idle_s,
             "session_seconds": self._sessions.limits.session_s,
         }  # fmt: skip
-        return web.json_response(made)
+        return web.json_response(answer)
 
     async def _end(self, request: web.Request) -> web.Response:
         try:
@@ -123,17 +123,17 @@ def _wait_s(body: object) -> float:
 def _rewards(body: object) -> object:
     """Return what an agent in the process would have returned: a number, or numbers by the id of a call."""
     if isinstance(body, dict) and body.keys() == {"reward"}:
-        found: object = _number(body["reward"])
+        rewards: object = _number(body["reward"])
     elif isinstance(body, dict) and body.keys() == {"rewards"} and isinstance(body["rewards"], dict):
         by_id = {key: _number(value) for key, value in body["rewards"].items()}
-        found = None if None in by_id.values() else by_id
+        rewards = None if None in by_id.values() else by_id
     else:
-        found = None
-    if found is None:
+        rewards = None
+    if rewards is None:
         raise calls.RefusedError(
             400, "invalid_request_error", 'the body must be {"reward": number} or {"rewards": {"call-0": number}}'
         )
-    return found
+    return rewards
 
 
 def _number(value: object) -> float | None:

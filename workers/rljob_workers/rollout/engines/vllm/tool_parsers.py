@@ -30,15 +30,15 @@ def parser(name: str, tokenizer: "PreTrainedTokenizerBase") -> reading.Parser:
             model="policy", messages=[{"role": "user", "content": ""}], tools=json.loads(tools)
         )
         # One for each text: they keep what they have read.
-        made = kind(cast("TokenizerLike", tokenizer), [*(request.tools or ())])
-        found = made.extract_tool_calls(text, request)
-        if not found.tools_called:
+        reader = kind(cast("TokenizerLike", tokenizer), [*(request.tools or ())])
+        extracted = reader.extract_tool_calls(text, request)
+        if not extracted.tools_called:
             return reading.Read(content=text, calls=())
         calls = [
             # An id that is not in the text was made up at random, and would differ from run to run.
             (call.function.name, call.function.arguments, call.id if call.id in text else "")
-            for call in found.tool_calls
+            for call in extracted.tool_calls
         ]
-        return reading.Read(content=found.content or "", calls=calls)
+        return reading.Read(content=extracted.content or "", calls=calls)
 
     return read

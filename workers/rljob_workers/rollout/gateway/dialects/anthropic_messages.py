@@ -23,21 +23,21 @@ class AnthropicMessages:
 
     def read(self, body: object, sampling: types.Sampling) -> conversation.Call:
         """Return the call. Raises BadCallError."""
-        given = fields.checked(body, served=_SERVED, neutral=_NEUTRAL, sampling=sampling)
+        values = fields.checked(body, served=_SERVED, neutral=_NEUTRAL, sampling=sampling)
         messages: list[conversation.Message] = []
-        if "system" in given:
-            said = fields.content(given["system"], "system")
-            messages.append(conversation.Message(role=conversation.SYSTEM, content=said))
-        for item, place in fields.listed(given.get("messages"), "messages"):
+        if "system" in values:
+            text = fields.content(values["system"], "system")
+            messages.append(conversation.Message(role=conversation.SYSTEM, content=text))
+        for item, place in fields.listed(values.get("messages"), "messages"):
             messages += _messages(item, place)
         if messages[-1].role == conversation.ASSISTANT:
             raise fields.BadCallError("messages end with the assistant's, but answers are not begun for the model")
         return conversation.Call(
             messages=tuple(messages),
-            tools=_tools(given),
-            max_tokens=fields.max_tokens(given, "max_tokens"),
-            stream=fields.flag(given, "stream"),
-            model=fields.model(given),
+            tools=_tools(values),
+            max_tokens=fields.max_tokens(values, "max_tokens"),
+            stream=fields.flag(values, "stream"),
+            model=fields.model(values),
         )
 
     def answer(self, call: conversation.Call, answer: conversation.Answer) -> fields.Json:
@@ -117,14 +117,14 @@ def _assistant(blocks: list[tuple[object, str]]) -> conversation.Message:
     return fields.assistant(text, *calls)
 
 
-def _tools(given: Mapping[str, object]) -> str:
-    choice = given.get("tool_choice", {"type": "auto"})
+def _tools(values: Mapping[str, object]) -> str:
+    choice = values.get("tool_choice", {"type": "auto"})
     if choice not in ({"type": "auto"}, {"type": "none"}, {"type": "auto", "disable_parallel_tool_use": False}):
         raise fields.BadCallError(
             f"tool_choice is {choice!r:.80}, but answers are sampled as they are: use the type auto or none"
         )
     shown = []
-    for item, place in fields.declared(given.get("tools"), "tools"):
+    for item, place in fields.declared(values.get("tools"), "tools"):
         if item.get("type") not in (None, "custom"):
             raise fields.BadCallError(f"{place}: type is {item['type']!r:.80}, but only tools of yours are served")
         if unknown := sorted(item.keys() - _TOOL_KEYS):

@@ -20,15 +20,15 @@ class ChatCompletions(openai_form.Refusals):
 
     def read(self, body: object, sampling: types.Sampling) -> conversation.Call:
         """Return the call. Raises BadCallError."""
-        given = fields.checked(body, served=_SERVED, neutral=_NEUTRAL, sampling=sampling)
-        messages = fields.listed(given.get("messages"), "messages")
+        values = fields.checked(body, served=_SERVED, neutral=_NEUTRAL, sampling=sampling)
+        messages = fields.listed(values.get("messages"), "messages")
         return conversation.Call(
             messages=tuple(openai_form.message(item, place) for item, place in messages),
-            tools=openai_form.tools(given, nested=True),
-            max_tokens=fields.max_tokens(given, "max_completion_tokens", "max_tokens"),
-            stream=fields.flag(given, "stream"),
-            include_usage=fields.include_usage(given),
-            model=fields.model(given),
+            tools=openai_form.tools(values, nested=True),
+            max_tokens=fields.max_tokens(values, "max_completion_tokens", "max_tokens"),
+            stream=fields.flag(values, "stream"),
+            include_usage=fields.include_usage(values),
+            model=fields.model(values),
         )
 
     def answer(self, call: conversation.Call, answer: conversation.Answer) -> fields.Json:
@@ -46,7 +46,7 @@ class ChatCompletions(openai_form.Refusals):
         delta = _message(answer.output)
         if answer.output.tool_calls:
             delta["tool_calls"] = [
-                {"index": index, **_tool_call(made)} for index, made in enumerate(answer.output.tool_calls)
+                {"index": index, **_tool_call(tool_call)} for index, tool_call in enumerate(answer.output.tool_calls)
             ]
         for part, ending in ((delta, None), ({}, openai_form.ending(answer))):
             yield fields.event({**head, "choices": [{"index": 0, "delta": part, "finish_reason": ending}]})

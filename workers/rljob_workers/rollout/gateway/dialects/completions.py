@@ -17,13 +17,13 @@ class Completions(openai_form.Refusals):
 
     def read(self, body: object, sampling: types.Sampling) -> conversation.Call:
         """Return the call. Raises BadCallError."""
-        given = fields.checked(body, served=_SERVED, neutral=_NEUTRAL, sampling=sampling)
+        values = fields.checked(body, served=_SERVED, neutral=_NEUTRAL, sampling=sampling)
         return conversation.Call(
-            prompt=_prompt(given.get("prompt")),
-            max_tokens=fields.max_tokens(given, "max_tokens"),
-            stream=fields.flag(given, "stream"),
-            include_usage=fields.include_usage(given),
-            model=fields.model(given),
+            prompt=_prompt(values.get("prompt")),
+            max_tokens=fields.max_tokens(values, "max_tokens"),
+            stream=fields.flag(values, "stream"),
+            include_usage=fields.include_usage(values),
+            model=fields.model(values),
         )
 
     def answer(self, call: conversation.Call, answer: conversation.Answer) -> fields.Json:

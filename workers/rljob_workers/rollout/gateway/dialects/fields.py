@@ -27,15 +27,15 @@ def checked(
     if not isinstance(body, dict):
         raise BadCallError("the body must be a JSON object")
     own = {"temperature": sampling.temperature, "top_p": sampling.top_p}
-    given = {key: value for key, value in body.items() if value is not None}
-    if unknown := sorted(given.keys() - {*served, *neutral, *own}):
+    values = {key: value for key, value in body.items() if value is not None}
+    if unknown := sorted(values.keys() - {*served, *neutral, *own}):
         raise BadCallError(f"not supported: {', '.join(unknown)}")
-    for key, value in given.items():
+    for key, value in values.items():
         if key in own and value != own[key]:
             raise BadCallError(f"{key} is {value!r:.80}, but the job samples with {own[key]}: leave it out")
         if key in neutral and value != neutral[key]:
             raise BadCallError(f"{key} is {value!r:.80}, which is not supported: leave it out")
-    return given
+    return values
 
 
 def max_tokens(body: Mapping[str, object], *keys: str) -> int | None:

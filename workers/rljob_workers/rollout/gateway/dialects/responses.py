@@ -18,17 +18,17 @@ class Responses(openai_form.Refusals):
 
     def read(self, body: object, sampling: types.Sampling) -> conversation.Call:
         """Return the call. Raises BadCallError."""
-        given = fields.checked(body, served=_SERVED, neutral=_NEUTRAL, sampling=sampling)
-        messages = _messages(given.get("input"))
-        if "instructions" in given:
-            said = fields.content(given["instructions"], "instructions")
-            messages = (conversation.Message(role=conversation.SYSTEM, content=said), *messages)
+        values = fields.checked(body, served=_SERVED, neutral=_NEUTRAL, sampling=sampling)
+        messages = _messages(values.get("input"))
+        if "instructions" in values:
+            text = fields.content(values["instructions"], "instructions")
+            messages = (conversation.Message(role=conversation.SYSTEM, content=text), *messages)
         return conversation.Call(
             messages=messages,
-            tools=openai_form.tools(given, nested=False),
-            max_tokens=fields.max_tokens(given, "max_output_tokens"),
-            stream=fields.flag(given, "stream"),
-            model=fields.model(given),
+            tools=openai_form.tools(values, nested=False),
+            max_tokens=fields.max_tokens(values, "max_output_tokens"),
+            stream=fields.flag(values, "stream"),
+            model=fields.model(values),
         )
 
     def answer(self, call: conversation.Call, answer: conversation.Answer) -> fields.Json:
