@@ -389,6 +389,10 @@ FROZEN: Mapping[str, tuple[Changes, Changes]] = {
     "rollout.engine": ({}, {"rollout.engine.enforceEager": True}),
     "rollout.sampling": ({}, {"rollout.sampling.maxTokens": 32}),
     "rollout.drainSeconds": ({}, {"rollout.drainSeconds": 30}),
+    "rollout.gateway": (
+        {"workflow": {"type": "external"}, "rollout.gateway": {}},
+        {"workflow": {"type": "external"}, "rollout.gateway": {"maxSessions": 8}},
+    ),
     "rollout.pod": ({}, {"rollout.pod.image": "a/b:1"}),
     "verifier.isolation": ({}, {"verifier.isolation": {"type": "Sandbox"}}),
     "verifier.allowUnsafe": ({}, {"verifier.allowUnsafe": True}),

@@ -262,7 +262,7 @@ def _row(chain: Sequence[Interaction], *, turn: int) -> types.Trajectory:
     row = rows.RowBuilder()
     for offset, call in enumerate(chain):
         assert call.result is not None, "calls in flight are in no chain"
-        assert list(call.prompt_ids[: len(row.ids)]) == row.ids, "a child goes on from its parent's ids"
+        assert list(call.prompt_ids[: len(row.ids)]) == row.ids, "a child continues its parent's ids"
         row.insert(call.prompt_ids[len(row.ids) :])
         row.sample(call.result, turn=turn + offset)
     leaf = chain[-1]
