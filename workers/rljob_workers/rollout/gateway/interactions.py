@@ -206,7 +206,7 @@ class Interactions:
         if self.in_flight():
             logger.warning("%d calls were still in flight and are left out", self.in_flight())
         if self.num_forks:
-            logger.warning("%d calls are forks: the agent or the chat template rewrote answers", self.num_forks)
+            logger.info("%d calls are forks: the agent or the chat template rewrote answers", self.num_forks)
         done = self.finished()
         if export == "individual":
             return tuple(_row([call], turn=index) for index, call in enumerate(done))
