@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import aiohttp
 import anthropic
@@ -32,6 +33,7 @@ TASK = protocols.Task(
 TOOL = {"name": "f", "description": "Does.", "parameters": {"type": "object", "properties": {}}}
 TEXTS = ("yes", " no ", "", '<tool_call>{"name": "f", "arguments": {"b":  [1]}}</tool_call>', "so it is")
 CALLS_PER_EPISODE = 20
+DEFAULT_SAMPLING = types.Sampling()
 # Every so often an agent rewrites what was answered.
 REWRITES = 0.2
 
@@ -88,8 +90,11 @@ class SdkAgent:
         if not stream:
             whole = await gpt.chat.completions.create(**arguments)  # type: ignore[call-overload]  # as users write it
         else:
-            async with gpt.chat.completions.stream(**arguments) as events:  # type: ignore[arg-type]  # the same
-                whole = await events.get_final_completion()
+            try:
+                async with gpt.chat.completions.stream(**arguments) as events:  # type: ignore[arg-type]  # the same
+                    whole = await events.get_final_completion()
+            except openai.LengthFinishReasonError as cut:
+                whole = cut.completion
         answer = whole.choices[0].message
         said: dict[str, object] = {"role": "assistant", "content": answer.content}
         if answer.tool_calls:
@@ -132,24 +137,46 @@ class Compared:
     num_trained: int
 
 
-async def compare_ids(num_calls: int) -> Compared:
-    """Make at least `num_calls` calls by both clients. Raises AssertionError for a trained token that was not sampled
-    there.
-    """
-    model, seeds = sampled.PairModel(TEXTS), itertools.count()
+class Counting(generation.Generator, Protocol):
+    """An engine that counts its calls."""
+
+    num_calls: int
+
+
+async def rows_of_calls(
+    model: Counting,
+    tokens: protocols.Tokens,
+    *,
+    num_calls: int,
+    max_model_len: int = 1 << 20,
+    sampling: types.Sampling = DEFAULT_SAMPLING,
+) -> list[types.Trajectory]:
+    """Make at least `num_calls` calls by both clients, and return what is trained of them, a conversation a row."""
+    seeds = itertools.count()
     config = episode_calls.ProxyConfig.model_validate({"export": "concat", "dropRetryOrphans": False})
     made = collector.ProxyCollector(
-        make_agent=lambda: SdkAgent(next(seeds)), config=config, tokens=sampled.PairTokens(), template="chat",
-        max_model_len=1 << 20,
+        make_agent=lambda: SdkAgent(next(seeds)), config=config, tokens=tokens, template="chat",
+        max_model_len=max_model_len,
     )  # fmt: skip
     rows: list[types.Trajectory] = []
-    while model.num_calls < num_calls:
+    for seed in itertools.count():
+        if model.num_calls >= num_calls:
+            break
         episode = await made.arun_episode(
-            llm_client=model, gconfig=types.Sampling(), task=TASK, grader=episodes.FakeGrader(), seed=1
+            llm_client=model, gconfig=sampling, task=TASK, grader=episodes.FakeGrader(), seed=seed
         )
         assert episode is not None
         rows += episode.rows
     await made.close()
+    return rows
+
+
+async def compare_ids(num_calls: int) -> Compared:
+    """Make at least `num_calls` calls of a fake engine. Raises AssertionError for a trained token that was not sampled
+    there.
+    """
+    model = sampled.PairModel(TEXTS)
+    rows = await rows_of_calls(model, sampled.PairTokens(), num_calls=num_calls)
     return Compared(
         num_calls=model.num_calls, num_tokens=model.num_tokens, num_rows=len(rows), num_trained=len(model.check(rows))
     )

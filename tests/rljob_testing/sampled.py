@@ -1,10 +1,13 @@
 """What an engine sampled, and a check that rows train that and nothing else.
 
-The model answers in ids that no tokenizer would make of its text, so that text tokenised again is never the same.
+`PairModel` answers in ids that no tokenizer would make of its text, so that text tokenised again is never the same;
+`Recorder` stands before a real engine.
 """
 
 import collections
 from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from rljob_api import types
 from rljob_testing import episodes
@@ -67,3 +70,34 @@ class PairModel:
                     assert tokens[: place + 1] == asked + output[: at + 1], f"token {number} at {place}"
                     found[number] += 1
         return found
+
+
+class Recorder:
+    """Passes requests on to an engine, and keeps the log-probability of each token by the ids up to and with it."""
+
+    def __init__(self, inner: generation.Generator) -> None:
+        self.inner = inner
+        self.num_calls = self.num_tokens = 0
+        self.logprobs: dict[tuple[int, ...], set[float]] = collections.defaultdict(set)
+
+    async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
+        result = await self.inner.generate(request)
+        self.num_calls, self.num_tokens = self.num_calls + 1, self.num_tokens + len(result.output_ids)
+        for end, logprob in enumerate(result.logprobs, start=1):
+            # As rows have them.
+            self.logprobs[request.input_ids + result.output_ids[:end]].add(float(np.float32(logprob)))
+        return result
+
+    def check(self, rows: Iterable[types.Trajectory]) -> int:
+        """Return how many of the sampled tokens are trained. Raises AssertionError for a trained token that was not
+        sampled after exactly the ids before it, with that log-probability.
+        """
+        trained: set[tuple[int, ...]] = set()
+        for row in rows:
+            tokens = tuple(row.tokens)
+            for place, (is_trained, logprob) in enumerate(zip(row.loss_mask, row.logprobs, strict=True)):
+                if is_trained:
+                    ids = tokens[: place + 1]
+                    assert float(logprob) in self.logprobs.get(ids, ()), f"token at {place} was not sampled there"
+                    trained.add(ids)
+        return len(trained)
