@@ -4,41 +4,15 @@ A cost is the mean difference of pairs of runs that are alike but for one thing,
 """
 
 import dataclasses
-import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from tests.bench import curves
+from tests.bench import curves, paired
 
 Pairs: TypeAlias = Sequence[tuple[curves.Run, curves.Run]]
 # A gain of the mean reward that is not an accident of which prompts a step had: their means of one run differ by less.
 LEARNT = 0.1
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Difference:
-    """Of pairs: mean, and standard error of the mean; None of a single pair."""
-
-    mean: float
-    error: float | None
-    num_pairs: int
-
-    def __str__(self) -> str:
-        """Return it with its sign; in brackets where it is less than two standard errors, or these are not known."""
-        if self.error is None:
-            return f"({self.mean:+.3f})"
-        text = f"{self.mean:+.3f} ± {self.error:.3f}"
-        return text if abs(self.mean) >= 2 * self.error else f"({text})"
-
-    @property
-    def in_words(self) -> str:
-        """Return what it is where it stands for a cost of accuracy: a gain, a cost, or nothing that can be reported."""
-        if self.error is None:
-            return "has one pair of runs, which does not tell"
-        if abs(self.mean) < 2 * self.error:
-            return "costs nothing that these runs show"
-        return f"{'costs' if self.mean < 0 else 'gains'} {abs(self.mean):.2f}"
 
 
 def gain(run: curves.Run) -> float:
@@ -58,13 +32,9 @@ def pairs(runs: Iterable[curves.Run], *, base: dict[str, object], other: dict[st
     return found
 
 
-def difference(compared: Pairs, of: Callable[[curves.Run], float]) -> Difference:
+def difference(compared: Pairs, of: Callable[[curves.Run], float]) -> paired.Difference:
     """Return the mean of `of` over the others less that of the bases. Raises ValueError without a pair."""
-    if not compared:
-        raise ValueError("there is no pair of runs to compare")
-    each = [of(other) - of(base) for base, other in compared]
-    error = statistics.stdev(each) / math.sqrt(len(each)) if len(each) > 1 else None
-    return Difference(statistics.fmean(each), error, len(each))
+    return paired.difference([of(other) - of(base) for base, other in compared])
 
 
 def lines(runs: Sequence[curves.Run]) -> list[str]:
@@ -98,7 +68,7 @@ def _learns(name: str, runs: Sequence[curves.Run]) -> str:
     return f"| {name} | {len(runs)} | {num_learnt} | {mean:.2f} | {smallest:.2f} |"
 
 
-def _held_out(compared: Pairs) -> Difference:
+def _held_out(compared: Pairs) -> paired.Difference:
     return difference(compared, lambda run: run.held_out)
 
 

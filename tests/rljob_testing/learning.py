@@ -5,6 +5,7 @@ DeepSpeed trainer updates. Run as `python -m rljob_testing.learning MODEL_DIR CA
 DeepSpeed takes one process group per process; prints one JSON line per case, its mean reward before each step.
 """
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -13,17 +14,18 @@ import pathlib
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
 import transformers
 
-from rljob_api import enums, resolve, types
+from rljob_api import enums, process_config, resolve, types
 from rljob_api.validation.load import load_manifest
 from rljob_api.wire import codec
 from rljob_testing import makers
 from rljob_testing.trainer_makers import VOCAB
-from rljob_workers.coordinator.batching import packing, samples
+from rljob_workers.coordinator.batching import builder
 from rljob_workers.coordinator.ledger import steps
 from rljob_workers.runtime import clock
 from rljob_workers.trainer import critic, learner
@@ -117,18 +119,26 @@ def resolved_job(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> re
             },
         },
     }  # fmt: skip
+    return resolved(document, folder)
+
+
+def resolved(document: dict[str, object], folder: pathlib.Path) -> resolve.ResolvedJob:
+    """Return the configs of a manifest on this machine. Nothing is written; the folder only has a name in them."""
+    manifest = load_manifest(json.dumps(document))
     placement = resolve.local_placement(
-        load_manifest(json.dumps(document)), uid="u", run_dir=str(folder), base_dir=str(folder), cache_dir=str(folder),
-        ports=range(20), num_cores=1,
+        manifest, uid="u", run_dir=str(folder), base_dir=str(folder), cache_dir=str(folder), ports=range(20),
+        num_cores=1,
     )  # fmt: skip
-    return resolve.resolve(load_manifest(json.dumps(document)), placement)
+    return resolve.resolve(manifest, placement)
 
 
 def batch_of(
     groups: list[types.PromptGroup], step: int, version: int, found: resolve.ResolvedJob
 ) -> tuple[types.BatchHeader, list[types.MicroBatch], float]:
-    """Return what the coordinator would hand out for these groups of one version, and their mean reward."""
-    spec, algorithm = found.coordinator.spec, found.coordinator.spec.algorithm
+    """Return what the coordinator would hand out for these groups of one version, and their mean reward.
+
+    version: id of the version that sampled them, which is also the step that made it.
+    """
     candidates = tuple(
         steps.Candidate(
             group_id=group.group_id, lease_order=order, min_step=version, finished_step=version, num_failures=0,
@@ -137,40 +147,43 @@ def batch_of(
         )
         for order, group in enumerate(groups)
     )  # fmt: skip
-    choice = steps.Choice(step=step, candidates=candidates, version_steps={version: version})
-    assembled = samples.assemble(choice, algorithm)
-    packed = packing.pack(
-        assembled.samples,
-        step=step,
-        shape=packing.Shape(
-            seed=spec.seed, minibatches=algorithm.minibatches, epochs=algorithm.epochs, world_size=1,
-            max_tokens=spec.trainer.max_tokens_per_micro_batch,
-            keep_zero_advantage=algorithm.trains_zero_advantage,
-            keep_masked=algorithm.trains_masked,
-        ),
-    )  # fmt: skip
+    oldest = step - 1 - found.coordinator.spec.async_.max_off_policy_steps
+    choice = steps.Choice(
+        step=step, candidates=candidates, version_steps={version: version}, oldest_trained_step=max(0, oldest)
+    )
+    built = builder.build(choice, found.coordinator)
+    packed = built.packed
     header = types.BatchHeader(
         kind=enums.BatchKind.BATCH, step=step, trainer_version=step - 1, num_updates=len(packed.minibatches),
         num_micro_batches=len(packed.micro_batches[0]), minibatches=packed.minibatches,
     )  # fmt: skip
     sent = [codec.decode_micro_batch(codec.encode_micro_batch(part)) for part in packed.micro_batches[0]]
-    return header, sent, float(str(assembled.summary["reward_mean"]))
+    return header, sent, float(str(built.assembled.summary["reward_mean"]))
 
 
-def rewards_of(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> list[float]:
-    """Train `STEPS` steps; return the mean reward of each step's samples."""
-    found = resolved_job(model_dir, case, folder)
-    config, device = found.trainer, torch.device("cpu")
-    torch.manual_seed(config.spec.seed)
-    policy, sampler = deepspeed.Engine(config, model_dir, device), Sampler(model_dir, config.spec.seed)
+def new_learner(
+    config: process_config.TrainerConfig, model_dir: pathlib.Path
+) -> tuple[deepspeed.Engine, learner.Learner]:
+    """Return the policy and what updates it, with reference and critic as the config asks for."""
+    device = torch.device("cpu")
+    policy = deepspeed.Engine(config, model_dir, device)
     valued = None if config.spec.algorithm.critic is None else deepspeed.CriticEngine(config, model_dir, device)
-    steps = learner.Learner(
+    return policy, learner.Learner(
         engine=policy,
         reference=reference.load(config, device, place=deepspeed.place_frozen(config, device)),
         critic=None if valued is None else critic.Critic(valued, config.spec, schedule.UpdateCount()),
         spec=config.spec,
         clock=clock.SystemClock(),
     )
+
+
+def rewards_of(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> list[float]:
+    """Train `STEPS` steps; return the mean reward of each step's samples."""
+    found = resolved_job(model_dir, case, folder)
+    seed = found.trainer.spec.seed
+    torch.manual_seed(seed)
+    policy, steps = new_learner(found.trainer, model_dir)
+    sampler = Sampler(model_dir, seed)
     rewards: list[float] = []
     version, refresh = 0, REFRESH_STEPS if case.startswith("old samples") else 1
     for step in range(1, STEPS + 1):
@@ -187,8 +200,9 @@ def rewards_of(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> list
     return rewards
 
 
-def main() -> None:
-    """Run the named cases."""
+@contextlib.contextmanager
+def only_rank() -> Iterator[pathlib.Path]:
+    """Make this process the only rank, on one thread and quiet, and yield a folder that goes at the end."""
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
@@ -196,10 +210,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = dist.FileStore(f"{folder}/store", 1)  # type: ignore[attr-defined]  # exported, but not in its stubs
         dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-        for case in sys.argv[2:]:
-            rewards = rewards_of(pathlib.Path(sys.argv[1]), case, pathlib.Path(folder))
-            print(json.dumps({"case": case, "rewards": rewards}), flush=True)
+        yield pathlib.Path(folder)
         dist.destroy_process_group()
+
+
+def main() -> None:
+    """Run the named cases."""
+    with only_rank() as folder:
+        for case in sys.argv[2:]:
+            rewards = rewards_of(pathlib.Path(sys.argv[1]), case, folder)
+            print(json.dumps({"case": case, "rewards": rewards}), flush=True)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,9 @@ class RejectSpec(Section):
     )
     low: Decimal | None = Field(default=None, description="Lower bound, inclusive; open if unset.")
     high: Decimal | None = Field(default=None, description="Upper bound, inclusive; open if unset.")
+    advantages: Literal["All", "Negative"] = Field(
+        default="All", description="Tokens that may be masked; Negative: those with an advantage below 0."
+    )
 
     @rule()
     def masks_something(self) -> Iterator[Problem]:

@@ -99,9 +99,9 @@ class CheckpointStorageSpec(ClaimSpec):
     uri: ObjectUri | None = Field(
         default=None,
         description="Folder of an object store instead of a claim: s3://bucket/prefix, gs://bucket/prefix,"
-        " az://account/container/prefix or file:///folder. A folder with the job's uid is made in it. Checkpoints"
-        " are written to the trainer's own disk and uploaded while training continues. Keys come by the environment:"
-        " spec.trainer.pod.env, or workload identity.",
+        " az://account/container/prefix or file:///folder; the job's folder in it is its uid. Checkpoints are"
+        " uploaded from the trainer's own disk while training continues. Keys: spec.trainer.pod.env, or workload"
+        " identity.",
     )
 
     @rule()

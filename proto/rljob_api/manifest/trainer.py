@@ -141,8 +141,8 @@ class WeightSyncSpec(Section):
     every_steps: int = Field(default=1, ge=1, le=1000, description="Steps per published version.")
     delta: bool = Field(
         default=True,
-        description="Send a version as its changes against the one before, without loss: at the learning rates of"
-        " reinforcement learning a hundredth of the bytes. Versions that change more are sent whole by themselves.",
+        description="Send a version as its changes against the one before, without loss: a hundredth of the bytes"
+        " at usual learning rates. Versions that change more are sent whole by themselves.",
     )
     anchor_every: int = Field(
         default=10,

@@ -67,9 +67,9 @@ class RewardSpec(Section):
         default=(),
         max_length=16,
         json_schema_extra=SET,
-        description="What programs of code, areal-code and repository-tests may import besides the standard library, as"
-        " far as the verifier's image carries it; ours carries networkx, numpy, sortedcontainers and sympy. A module of"
-        " a package (scipy.optimize) is imported before the program runs.",
+        description="What programs of code, areal-code and repository-tests may import besides the standard library, of"
+        " what the verifier's image has: ours has networkx, numpy, sortedcontainers and sympy. scipy.optimize, say, is"
+        " imported before the program runs.",
     )
 
     @rule()

@@ -188,5 +188,5 @@ def _mean_weight(work: Sequence[Sequence[Work]], engine: Engine, algorithm: Algo
 
 def _weight_terms(item: Work, config: CorrectionSpec) -> tuple[float, float]:
     assert item.proximal is not None, "the proximal policy comes before weights"
-    corrected = correction.correct(item.proximal, item.tensors.behavior, item.rows, config)
+    corrected = correction.correct(item.proximal, item.tensors.behavior, item.tensors.advantages, item.rows, config)
     return correction.mean_weight_terms(corrected, item.rows, config)

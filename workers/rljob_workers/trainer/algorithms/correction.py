@@ -3,7 +3,8 @@
 The importance weight is pi_proximal / pi_behavior per token. A row is whole in its micro-batch, so sequence statistics
 need no other data.
 Sources: decoupled PPO (arXiv 2110.00641), truncated importance sampling (TIS), IcePop, KPop, sequence and geometric
-rejection; signs of k1, k2, k3 as in verl: estimates of KL(behavior || proximal).
+rejection, DeepSeek-V3.2's mask of sequences with a negative advantage (arXiv 2512.02556); signs of k1, k2, k3 as in
+verl: estimates of KL(behavior || proximal).
 """
 
 import dataclasses
@@ -29,12 +30,18 @@ class Correction:
     in_bounds: torch.Tensor
 
 
-def correct(proximal: torch.Tensor, behavior: torch.Tensor, rows: Rows, config: CorrectionSpec | None) -> Correction:
-    """Return weights and kept tokens. proximal, behavior [N]: log-probabilities, detached.
+def correct(
+    proximal: torch.Tensor,
+    behavior: torch.Tensor,
+    advantages: torch.Tensor,
+    rows: Rows,
+    config: CorrectionSpec | None,
+) -> Correction:
+    """Return weights and kept tokens. proximal, behavior, advantages [N], detached; the first two log-probabilities.
 
     mode none: w is the importance weight. truncate: w clamped to [low or 0, high]. mask: out of [low, high] leaves,
-    equal stays. The second filter `reject` masks by bounds of its own, whatever the mode.
-    batchNormalize is the caller's: it needs the whole step.
+    equal stays. The second filter `reject` masks by bounds of its own, whatever the mode, and by `advantages` only
+    what is pushed away from. batchNormalize is the caller's: it needs the whole step.
     """
     config = config or UNCORRECTED
     log_importance, _ = kl.bounded_log_ratio(proximal, behavior)
@@ -46,9 +53,10 @@ def correct(proximal: torch.Tensor, behavior: torch.Tensor, rows: Rows, config: 
         in_bounds = _in_bounds(_statistic(log_importance, proximal, behavior, rows, config), config)
     keep_mask = in_bounds
     if config.reject is not None:
-        keep_mask = in_bounds & _in_bounds(
-            _statistic(log_importance, proximal, behavior, rows, config.reject), config.reject
-        )
+        close = _in_bounds(_statistic(log_importance, proximal, behavior, rows, config.reject), config.reject)
+        if config.reject.advantages == "Negative":
+            close |= advantages >= 0
+        keep_mask = in_bounds & close
     return Correction(torch.where(keep_mask, weights, torch.zeros_like(weights)), keep_mask, in_bounds)
 
 

@@ -79,7 +79,7 @@ def policy_loss(inputs: LossInputs, config: LossSpec) -> LossOutputs:
     """Return the loss share and the sums of one micro-batch."""
     proximal = proximal_logprobs(inputs, config)
     rows = Rows(inputs.row_index, inputs.row_tokens)
-    corrected = correction.correct(proximal, inputs.behavior, rows, config.rollout_correction)
+    corrected = correction.correct(proximal, inputs.behavior, inputs.advantages, rows, config.rollout_correction)
     weights = corrected.weights / inputs.mean_weight
     token_losses = policy_losses.compute(inputs.logprobs, proximal, inputs.advantages, rows, config)
     trained = ~inputs.row_masked[inputs.row_index]

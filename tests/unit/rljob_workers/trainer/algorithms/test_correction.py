@@ -20,13 +20,15 @@ def rows_of(index: Sequence[int]) -> Rows:
 
 
 def corrected(
-    importance_weights: Sequence[float], config: CorrectionSpec | None, index: Sequence[int] | None = None
+    importance_weights: Sequence[float],
+    config: CorrectionSpec | None,
+    index: Sequence[int] | None = None,
+    advantages: Sequence[float] | None = None,
 ) -> correction.Correction:
     """The behavior policy at probability 1, so that `proximal` is the log of the importance weight."""
     proximal = torch.tensor([math.log(value) for value in importance_weights])
-    return correction.correct(
-        proximal, torch.zeros(len(importance_weights)), rows_of(index or [0] * len(importance_weights)), config
-    )
+    zeros, rows = torch.zeros(len(importance_weights)), rows_of(index or [0] * len(importance_weights))
+    return correction.correct(proximal, zeros, torch.tensor(advantages or zeros.tolist()), rows, config)
 
 
 IMPORTANCE_WEIGHTS = [0.4, 1.0, 3.0]
@@ -123,7 +125,10 @@ def test_binary_kl_of_certain_tokens_is_finite() -> None:
 def test_kpop_masks_by_binary_kl() -> None:
     config = section(CorrectionSpec, mode="Mask", metric="BinaryKL", high=0.38)
     proximal, behavior = torch.tensor([math.log(0.6), math.log(0.5)]), torch.tensor([math.log(0.2), math.log(0.5)])
-    assert correction.correct(proximal, behavior, rows_of([0, 0]), config).keep_mask.tolist() == [False, True]
+    assert correction.correct(proximal, behavior, torch.zeros(2), rows_of([0, 0]), config).keep_mask.tolist() == [
+        False,
+        True,
+    ]
 
 
 @pytest.mark.covers("algorithms 6.3")
@@ -139,8 +144,8 @@ def test_mean_weight_is_over_tokens_or_over_rows() -> None:
 @given(st.lists(st.floats(-25.0, 25.0), min_size=1, max_size=20), st.floats(0.1, 0.9), st.floats(1.1, 9.0))
 def test_truncated_weights_never_leave_their_bounds(log_importance: list[float], low: float, high: float) -> None:
     config = section(CorrectionSpec, mode="Truncate", low=low, high=high)
-    rows = rows_of([0] * len(log_importance))
-    found = correction.correct(torch.tensor(log_importance), torch.zeros(len(log_importance)), rows, config)
+    rows, zeros = rows_of([0] * len(log_importance)), torch.zeros(len(log_importance))
+    found = correction.correct(torch.tensor(log_importance), zeros, zeros, rows, config)
     assert float(found.weights.min()) >= low * (1 - 1e-6)
     assert float(found.weights.max()) <= high * (1 + 1e-6)
 
@@ -149,6 +154,19 @@ def test_truncated_weights_never_leave_their_bounds(log_importance: list[float],
 @given(st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=12))
 def test_k3_is_never_negative(log_importance: list[float]) -> None:
     assert float(kl.k3(torch.tensor(log_importance, dtype=torch.float64)).min()) >= -1e-12
+
+
+@pytest.mark.covers("algorithms 6.3")
+@pytest.mark.parametrize(("advantages", "expected"), [("All", [False, False, True]), ("Negative", [False, True, True])])
+def test_the_second_filter_may_spare_what_is_pushed_towards(advantages: str, expected: list[bool]) -> None:
+    """Two rows have become half as likely, k1 = log 2 on average: one with an advantage below 0 and one above."""
+    reject = section(RejectSpec, level="Sequence", metric="K1", agg="Mean", high=0.5, advantages=advantages)
+    config = section(CorrectionSpec, mode="None", high=None, reject=reject)
+    found = corrected([0.25, 1.0, 0.25, 1.0, 1.0], config, [0, 0, 1, 1, 2], [-1.0, -1.0, 2.0, 2.0, -1.0])
+    assert found.keep_mask.tolist() == [
+        keep for keep, count in zip(expected, (2, 2, 1), strict=True) for _ in range(count)
+    ]
+    assert found.weights.tolist() == pytest.approx([0.0, 0.0, *([0.25, 1.0] if expected[1] else [0.0, 0.0]), 1.0])
 
 
 @pytest.mark.covers("algorithms 6.3")
