@@ -14,7 +14,7 @@ import pathlib
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 import torch.distributed as dist
@@ -122,7 +122,7 @@ def resolved_job(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> re
     return resolved(document, folder)
 
 
-def resolved(document: dict[str, object], folder: pathlib.Path) -> resolve.ResolvedJob:
+def resolved(document: Mapping[str, object], folder: pathlib.Path) -> resolve.ResolvedJob:
     """Return the configs of a manifest on this machine. Nothing is written; the folder only has a name in them."""
     manifest = load_manifest(json.dumps(document))
     placement = resolve.local_placement(

@@ -235,9 +235,8 @@ class EvaluationSpec(Section):
     samples_per_prompt: int = Field(default=1, ge=1, le=1024, description="Answers per prompt.")
     rollout_fraction: Decimal = Field(
         default=Decimal("0.25"),
-        description="Share of the rollouts, 0 to 1, that serve the version under evaluation while the others continue"
-        " training: one at least, that share again for each evaluation that waits, and all after the last step. They"
-        " evaluate with all of their slots.",
+        description="Share of the rollouts, 0 to 1, that evaluate, and nothing else, while the others train: one at"
+        " least, that share again for each evaluation that waits, and all after the last step.",
     )
 
     @rule()

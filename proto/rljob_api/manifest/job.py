@@ -154,7 +154,9 @@ class JobSpec(Section):
         algorithm, workflow, sampling = self.algorithm, self.workflow, self.rollout.sampling
         lower, upper = workflow.success_rate_bounds
         rewards = filled(algorithm.rewards, clip=None) if workflow.shapes_rewards_itself else algorithm.rewards
-        loss = filled(algorithm.loss, constant_denominator=Decimal(str(sampling.max_tokens)))
+        loss = filled(algorithm.loss, constant_denominator=Decimal(str(sampling.max_tokens))).centred(
+            samples_may_be_old=self.async_.max_off_policy_steps > 0, updates_per_step=algorithm.updates_per_step
+        )
         groups = filled(
             self.data.filter_groups,
             enabled=algorithm.group_size > 1,

@@ -16,6 +16,7 @@ from rljob_api.manifest.base import (
     Section,
     no_effect,
     rule,
+    with_parts,
 )
 
 Level = Literal["Token", "Sequence"]
@@ -199,7 +200,8 @@ class LossSpec(Section):
     )
     proximal: Literal["Recompute", "Reuse", "LogLinear", "Behavior"] = Field(
         default_factory=lambda: "Recompute",
-        description="Policy that the clip band is centred on. Default: Recompute.",
+        description="Policy that the clip band is centred on. Default: Behavior with type ppo where samples may be old"
+        " (async.maxOffPolicySteps above 0) and a step makes one update, else Recompute.",
     )
     aggregation: Literal["TokenMean", "SequenceMean", "Constant"] = Field(
         default_factory=lambda fields: "SequenceMean" if fields["type"] == "gspo" else "TokenMean",
@@ -229,6 +231,18 @@ class LossSpec(Section):
         description="Correction for staleness and engine mismatch."
         " Default: Token, Truncate, Ratio, high 2; none with Behavior.",
     )
+
+    def centred(self, *, samples_may_be_old: bool, updates_per_step: int) -> "LossSpec":
+        """Return the loss with the default of `proximal`, which depends on other sections.
+
+        The one update of a step is made at the very policy that Recompute centres the band on, so nothing would bound
+        what old samples do (docs/learning.md). What is written, or needs another centre, decides instead.
+        """
+        decided = self.is_written("proximal") or self.is_written("rollout_correction")
+        elsewhere = self.type != "ppo" or self.m2_threshold is not None or self.kl_in_reward
+        if decided or elsewhere or updates_per_step > 1 or not samples_may_be_old:
+            return self
+        return with_parts(self, proximal="Behavior", rollout_correction=None)
 
     @property
     def kl_in_reward(self) -> bool:

@@ -32,9 +32,8 @@ _TRUNCATE = {"level": "Token", "mode": "Truncate", "high": "2"}
 _OLD: Mapping[str, tuple[str, Changes]] = {
     "recompute": ("decoupled: `proximal: Recompute`, weights truncated at 2", _loss(proximal="Recompute")),
     "loglinear": ("A-3PO: `proximal: LogLinear`", _loss(proximal="LogLinear")),
-    "behavior": ("PPO around the sampling policy: `proximal: Behavior`, band 0.2", _loss(proximal="Behavior")),
-    "behavior high": ("the same, `clipHigh: 0.28`", _loss(proximal="Behavior", clipLow="0.2", clipHigh="0.28")),
-    "behavior dual": ("the same, `dualClip: 3`", _loss(proximal="Behavior", dualClip="3")),
+    "clip higher": ("the defaults, `clipHigh: 0.28`", _loss(proximal="Behavior", clipLow="0.2", clipHigh="0.28")),
+    "dual clip": ("the defaults, `dualClip: 3`", _loss(proximal="Behavior", dualClip="3")),
     "truncate 1": (
         "decoupled, weights truncated at 1.001: old samples only ever count less",
         _loss(rolloutCorrection={**_TRUNCATE, "high": "1.001"}),
@@ -102,7 +101,10 @@ _RECIPES: Mapping[str, tuple[str, Changes]] = {
 SIDES: Mapping[str, Side] = {
     "TRL": Side(lag=0, what="TRL's `GRPOTrainer`, synchronous, as it comes", group="peer", is_peer=True),
     **{
-        f"lag {lag}": Side(lag=lag, what="the defaults" if lag else "synchronous, the defaults") for lag in (0, 1, 2, 4)
+        f"lag {lag}": Side(
+            lag=lag, what="the defaults, so `proximal: Behavior`" if lag else "synchronous, the defaults"
+        )
+        for lag in (0, 1, 2, 4)
     },
     **{f"{name} at lag 4": Side(lag=4, what=what, algorithm=changes) for name, (what, changes) in _OLD.items()},
     **{name: Side(lag=0, what=what, algorithm=changes, group="recipes") for name, (what, changes) in _RECIPES.items()},

@@ -166,8 +166,30 @@ def test_a_curriculum_is_the_coordinators_and_none_unless_written(make_job: Make
     assert resolved(make_job({})).coordinator.spec.data.curriculum is None
 
 
+@pytest.mark.covers("algorithms 6.1")
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({}, "Behavior", id="samples may be old and a step makes one update"),
+        pytest.param({"async.maxOffPolicySteps": 0}, "Recompute", id="synchronous"),
+        pytest.param({"algorithm.minibatches": 2}, "Recompute", id="later updates are bounded anyway"),
+        pytest.param({"algorithm.loss.type": "sapo"}, "Recompute", id="a loss without that band"),
+        pytest.param({"algorithm.loss.m2Threshold": "0.04"}, "Recompute", id="M2PO needs the distance between the two"),
+        pytest.param({"algorithm.loss.rolloutCorrection": {"high": "3"}}, "Recompute", id="a written correction"),
+        pytest.param({"algorithm.loss.proximal": "LogLinear"}, "LogLinear", id="a written centre"),
+    ],
+)
+def test_old_samples_are_bounded_around_the_policy_that_sampled_them(
+    changes: dict[str, object], expected: str, make_job: MakeJob
+) -> None:
+    loss = resolved(make_job(changes)).trainer.spec.algorithm.loss
+    assert loss.proximal == expected
+    assert (loss.rollout_correction is None) == (expected == "Behavior")
+
+
 def test_correction_is_truncation_at_2_by_default(make_job: MakeJob) -> None:
-    assert resolved(make_job()).trainer.spec.algorithm.loss.rollout_correction == section(
+    synchronous = make_job({"async.maxOffPolicySteps": 0})
+    assert resolved(synchronous).trainer.spec.algorithm.loss.rollout_correction == section(
         CorrectionSpec, level="Token", mode="Truncate", metric="Ratio", low=None, high=2.0, weighting="Ratio"
     )
 

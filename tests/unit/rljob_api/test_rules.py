@@ -879,7 +879,7 @@ WARNED: dict[str, tuple[Mapping[str, object], str]] = {
         "spec.model.dtype is 'float32', but the weights of a trainer in bfloat16 are published",
     ),
     "a clip band that is centred on the policy itself": (
-        {f"{LOSS}.clipHigh": "0.28"},
+        {f"{LOSS}.clipHigh": "0.28", f"{LOSS}.proximal": "Recompute"},
         "spec.algorithm.loss.clipHigh is '0.28', but a step makes one update from proximal Recompute",
     ),
     "programs that nothing confines": (
@@ -938,9 +938,12 @@ def test_what_is_for_clusters_alone_is_warned_of_on_one_machine_and_not_in_a_clu
     ("changes", "without_effect"),
     [
         pytest.param({}, [], id="nothing is written"),
-        pytest.param({"clipLow": "0.2", "clipHigh": "0.3"}, ["clipLow", "clipHigh"], id="one update"),
+        pytest.param({"clipLow": "0.2", "clipHigh": "0.3"}, [], id="samples may be old, so the band is around theirs"),
+        pytest.param(
+            {"clipLow": "0.2", "clipHigh": "0.3", "proximal": "Recompute"}, ["clipLow", "clipHigh"], id="one update"
+        ),
         pytest.param({"clipLow": "0.2", "proximal": "Reuse"}, ["clipLow"], id="the forward itself is the centre"),
-        pytest.param({"dualClip": "3"}, ["dualClip"], id="the cap on negative advantages"),
+        pytest.param({"dualClip": "3", "proximal": "Recompute"}, ["dualClip"], id="the cap on negative advantages"),
         pytest.param({"type": "gspo", "clipLow": "3e-4"}, ["clipLow"], id="ratios of sequences"),
         pytest.param({"type": "cispo", "clipHigh": "4"}, ["clipHigh"], id="a clipped weight"),
         pytest.param({"type": "sapo", "tauPos": "2"}, ["tauPos"], id="a smooth band"),

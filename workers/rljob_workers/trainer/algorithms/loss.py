@@ -163,12 +163,12 @@ def _tally(
 ) -> statistics.Tally:
     """Return the sums of the statistics of docs/design/algorithms.md#s-11, over m of the micro-batch."""
     tally = statistics.Tally(loss.device)
-    log_importance, nonfinite = kl.bounded_log_ratio(proximal, inputs.behavior)
     theta = inputs.logprobs.detach()
-    counts, updated = inputs.token_weights, ~inputs.observed_mask[inputs.row_index]
-    tally.put(_behavior_sums(log_importance, rows, inputs), {})
     # With behavior and loglinear, `proximal` holds the engine's own numbers.
     ours = theta if config.proximal in ("Behavior", "LogLinear") else proximal
+    log_importance, nonfinite = kl.bounded_log_ratio(ours, inputs.behavior)
+    counts, updated = inputs.token_weights, ~inputs.observed_mask[inputs.row_index]
+    tally.put(_behavior_sums(log_importance, rows, inputs), {})
     tally.put(_mismatch_sums(ours, rows, inputs), {})
     log_ratio, _ = kl.bounded_log_ratio(theta, proximal)
     ratio = log_ratio.exp()

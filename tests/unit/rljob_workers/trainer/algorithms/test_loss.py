@@ -309,11 +309,12 @@ def test_a_row_that_is_only_looked_at_poisons_nothing() -> None:
 
 
 @pytest.mark.covers("algorithms 11")
-def test_mismatch_under_behavior_compares_the_engine_with_theta() -> None:
+def test_mismatch_and_distance_under_behavior_compare_the_engine_with_theta() -> None:
+    """The weight is 1 there, and yet samples are old: k3 of a log-ratio of a half."""
     made = inputs(theta=[-1.0], behavior=[-1.5], advantages=[0.0])
     sums = loss.policy_loss(made, config(proximal="Behavior", rollout_correction=None)).tally.sums
     assert float(sums[statistics.Sum.MISMATCH_ABS]) == pytest.approx(0.5)
-    assert float(sums[statistics.Sum.BEHAVIOR_K3]) == 0.0
+    assert float(sums[statistics.Sum.BEHAVIOR_K3]) == pytest.approx(math.exp(0.5) - 1.0 - 0.5)
 
 
 @pytest.mark.covers("algorithms 11")
