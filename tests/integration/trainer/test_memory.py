@@ -10,14 +10,14 @@ from rljob_testing.sections import section
 from rljob_workers.local.checks import memory
 from rljob_workers.weights import adapter, image
 
-WIDTH = large_models.Width(hidden=1024, layers=6)
+WIDTH = large_models.Width(hidden=1024, layers=4)
 FILE_BYTES = 50 << 20
 LORA = {"rank": 4}
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """184 MB in four files."""
+    """123 MB in three files."""
     folder = tmp_path_factory.mktemp("wide") / "model"
     large_models.make(folder, WIDTH, most_file_bytes=FILE_BYTES)
     return folder
@@ -47,7 +47,7 @@ def test_zero_3_leaves_each_rank_its_half_and_holds_no_more_than_a_file_beyond_t
         assert taken.loading < 1.3 * half + adapter_bytes(model) + FILE_BYTES
 
 
-@pytest.mark.parametrize(("stage", "ranks"), [(0, 1), (1, 1), (2, 1), (3, 1), (3, 2)])
+@pytest.mark.parametrize(("stage", "ranks"), [(0, 1), (2, 1), (3, 2)])
 def test_what_training_all_weights_takes_is_what_plan_says(model: pathlib.Path, stage: int, ranks: int) -> None:
     size = size_of(model)
     expected = memory.bytes_per_param(zero_stage=stage, num_ranks=ranks, fp32_gradients=True) * size
