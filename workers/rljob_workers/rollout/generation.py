@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rljob_api import enums, errors, types
@@ -23,6 +23,8 @@ class GenerationRequest:
 
     priority: where the engine cannot decode all requests at once, those of lower numbers come first. It is the order in
     which batches take the groups, so that the last ones of a step do not wait behind those of the next.
+    on_tokens: is told all ids that were sampled so far, now and then, but not those that end the answer; an engine that
+    tells nothing is right as well.
     """
 
     rid: str
@@ -30,6 +32,7 @@ class GenerationRequest:
     sampling: types.Sampling
     seed: int
     priority: int = 0
+    on_tokens: Callable[[Sequence[int]], None] | None = dataclasses.field(default=None, compare=False, repr=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

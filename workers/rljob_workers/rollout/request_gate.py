@@ -7,9 +7,10 @@ continues here too, so that no episode knows of it.
 
 import asyncio
 import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rljob_api import types
 from rljob_workers.rollout import generation
@@ -39,7 +40,12 @@ def remaining_request(
             min_tokens=max(0, sampling.min_tokens - len(done)),
         ),
         seed=generation.derived_seed(request.seed, "part", len(parts)),
+        on_tokens=None if request.on_tokens is None else functools.partial(_tell, request.on_tokens, done),
     )
+
+
+def _tell(on_tokens: Callable[[Sequence[int]], None], done: tuple[int, ...], ids: Sequence[int]) -> None:
+    on_tokens((*done, *ids))
 
 
 def join_parts(parts: Sequence[generation.GenerationResult]) -> generation.GenerationResult:

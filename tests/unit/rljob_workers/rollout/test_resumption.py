@@ -1,6 +1,7 @@
 """An answer in parts: what is asked again, and the whole that it becomes."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 
@@ -17,6 +18,17 @@ def part(*ids: int, version: int = 0, stop: str = generation.INTERRUPT) -> gener
         output_ids=ids, logprobs=tuple(-float(token) for token in ids), versions=(version,) * len(ids),
         stop_reason=stop, latency_s=2.0, ttft_s=0.5 if ids else 0.0, itl_s=(1.0,) * (len(ids) - 1),
     )  # fmt: skip
+
+
+def test_a_request_that_goes_on_tells_of_the_tokens_before_it_too() -> None:
+    told: list[Sequence[int]] = []
+    rest = request_gate.remaining_request(
+        dataclasses.replace(REQUEST, on_tokens=told.append), [part(3, 4), part(), part(5)]
+    )
+    assert rest is not None
+    assert rest.on_tokens is not None
+    rest.on_tokens((6,))
+    assert told == [(3, 4, 5, 6)]
 
 
 def test_before_any_part_the_request_is_asked_as_it_is() -> None:

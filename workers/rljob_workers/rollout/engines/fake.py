@@ -77,6 +77,8 @@ class FakeEngine:
         try:
             await self._turn(request.priority, slot, aborted)
             while len(ids) < request.sampling.max_tokens and (not ids or ids[-1] != EOS):
+                if ids and request.on_tokens is not None:
+                    request.on_tokens(tuple(ids))
                 await self._step(aborted)
                 if request.rid in self._interrupted:
                     break

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rljob_api import enums, errors, types
 from rljob_workers.rollout import generation, prompts
@@ -61,15 +61,22 @@ class Asker:
         context: tuple[int, ...],
         gconfig: types.Sampling,
         max_new_tokens: int | None = None,
+        on_tokens: Callable[[Sequence[int]], None] | None = None,
     ) -> Answer:
         """Generate once after `context`; the client gives the call its seed and keeps its budget in the context."""
-        sampling = prompts.with_stop_rules(self.template, gconfig, eos_ids=self.tokens.eos_ids)
+        sampling = self.sampling(gconfig)
         if max_new_tokens is not None:
             sampling = dataclasses.replace(sampling, max_tokens=max_new_tokens)
-        request = generation.GenerationRequest(rid=name, input_ids=context, sampling=sampling, seed=0)
+        request = generation.GenerationRequest(
+            rid=name, input_ids=context, sampling=sampling, seed=0, on_tokens=on_tokens
+        )
         result = await client.generate(request)
         text = generation.completion_text(self.tokens.decode(result.output_ids), result, sampling)
         return Answer(request=request, result=result, text=text)
+
+    def sampling(self, gconfig: types.Sampling) -> types.Sampling:
+        """Return the job's sampling with the template's stop rules."""
+        return prompts.with_stop_rules(self.template, gconfig, eos_ids=self.tokens.eos_ids)
 
     def closing_ids(self, context: tuple[int, ...]) -> tuple[int, ...]:
         """Return what ends an answer that a length limit or a stop string cut: EOS, where it is not there."""

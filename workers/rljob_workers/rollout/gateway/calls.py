@@ -1,14 +1,15 @@
 """One call over HTTP: whose it is, what it asks for in which API, its answer or why there is none."""
 
+import asyncio
 import contextlib
 import hmac
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from aiohttp import web
 
 from rljob_api import errors
-from rljob_workers.rollout.gateway import conversation, sessions
+from rljob_workers.rollout.gateway import conversation, sessions, streaming
 from rljob_workers.rollout.gateway.dialects import fields, registry
 from rljob_workers.runtime import redaction
 
@@ -36,16 +37,15 @@ async def serve(request: web.Request, find: Find) -> web.StreamResponse:
         if api not in registry.DIALECTS or request.method != "POST":
             raise RefusedError(404, "not_found", f"POST one of {', '.join(registry.DIALECTS)}; there is no {api:.80}")
         with session.call():
-            call, answer = await _answered(request, session, dialect)
+            body = await body_of(request)
+            with _refusals():
+                call = dialect.read(body, session.attempt.sampling)
+            if call.stream:
+                return await _streamed(request, session.attempt, dialect, call)
+            with _refusals():
+                return web.json_response(dialect.answer(call, await session.attempt.answer(call, None)))
     except RefusedError as refused:
         return web.json_response(dialect.refusal(refused.status, refused.code, refused.sentence), status=refused.status)
-    if not call.stream:
-        return web.json_response(dialect.answer(call, answer))
-    stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-    await stream.prepare(request)
-    await stream.write("".join(dialect.events(call, answer)).encode())
-    await stream.write_eof()
-    return stream
 
 
 def session_of(request: web.Request, find: Find) -> sessions.Session:
@@ -74,13 +74,58 @@ async def body_of(request: web.Request) -> object:
         raise RefusedError(400, "invalid_request_error", "the body must be JSON in UTF-8") from error
 
 
-async def _answered(
-    request: web.Request, session: sessions.Session, dialect: registry.Dialect
-) -> tuple[conversation.Call, conversation.Answer]:
-    body = await body_of(request)
+async def _streamed(
+    request: web.Request, attempt: sessions.Attempt, dialect: registry.Dialect, call: conversation.Call
+) -> web.StreamResponse:
+    """Write an answer as it is sampled. Raises RefusedError as long as nothing was written."""
+    heard = streaming.Heard()
+    answering = asyncio.ensure_future(attempt.answer(call, heard))
+    answering.add_done_callback(lambda _: heard.end())
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+    sent, stream = "", None
+    try:
+        async for piece in heard.pieces():
+            if stream is None:
+                assert heard.opening is not None, "an answer begins before it grows"
+                stream = dialect.stream(call, heard.opening)
+                await response.prepare(request)
+                await _write(response, stream.begin())
+            await _write(response, stream.text(piece))
+            sent += piece
+        try:
+            answer = await _finished(answering, sent)
+        except RefusedError as refused:
+            if stream is None:
+                raise
+            body = dialect.refusal(refused.status, refused.code, refused.sentence)
+            await _write(response, [fields.event(body, name="error")])
+        else:
+            begun: Iterable[str] = ()
+            if stream is None:
+                stream = dialect.stream(call, answer)
+                await response.prepare(request)
+                begun = stream.begin()
+            rest = answer.output.content[len(sent) :]
+            await _write(response, [*begun, *(stream.text(rest) if rest else ()), *stream.end(answer)])
+        await response.write_eof()
+    except ConnectionResetError:
+        # The client is gone. What it asked for is sampled to its end all the same, as without a stream.
+        await asyncio.gather(answering, return_exceptions=True)
+    finally:
+        answering.cancel()
+    return response
+
+
+async def _finished(answering: "asyncio.Future[conversation.Answer]", sent: str) -> conversation.Answer:
     with _refusals():
-        call = dialect.read(body, session.attempt.sampling)
-        return call, await session.attempt.answer(call)
+        answer = await answering
+        if not answer.output.content.startswith(sent):
+            raise errors.EngineError("the text that was streamed is not how the answer begins")
+    return answer
+
+
+async def _write(response: web.StreamResponse, events: Iterable[str]) -> None:
+    await response.write("".join(events).encode())
 
 
 @contextlib.contextmanager

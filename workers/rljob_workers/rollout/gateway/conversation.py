@@ -1,6 +1,7 @@
 """What any of the served APIs asks for, and what it is answered: one type each. `dialects.py` translates."""
 
 import dataclasses
+from typing import Protocol
 
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
 
@@ -42,12 +43,28 @@ class Call:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What was sampled for a call. `truncated`: the budget ended it. created_at_s: Unix time."""
+class Opening:
+    """What is known of an answer before its first token. created_at_s: Unix time."""
 
     id: str
+    num_prompt_tokens: int
+    created_at_s: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(Opening):
+    """What was sampled for a call. `truncated`: the budget ended it."""
+
     output: Message
     truncated: bool
-    num_prompt_tokens: int
     num_output_tokens: int
-    created_at_s: int
+
+
+class Follower(Protocol):
+    """Hears of an answer while it is sampled: once how it opens, then its text. What is left comes with the answer."""
+
+    def begun(self, opening: Opening) -> None:
+        """Hear that an answer begins."""
+
+    def grew(self, text: str) -> None:
+        """Hear what comes next of its text."""

@@ -9,7 +9,7 @@ import pydantic.alias_generators
 from rljob_api import errors, types
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.episodes import protocols, turns
-from rljob_workers.rollout.gateway import conversation, interactions, rendering, tools
+from rljob_workers.rollout.gateway import conversation, interactions, rendering, streaming, tools
 from rljob_workers.rollout.gateway.dialects import fields
 
 TOOL_PARSER_FIELD = "spec.workflow.config.proxy.toolParser"
@@ -71,12 +71,22 @@ class EpisodeCalls:
     history: interactions.Interactions = dataclasses.field(default_factory=interactions.Interactions)
     failure: errors.RLJobError | None = None
 
-    async def answer(self, call: conversation.Call) -> conversation.Answer:
-        """Generate the answer to a call. Raises BadCallError, EngineError, or EpisodeError if no context is left."""
+    async def answer(
+        self, call: conversation.Call, follower: conversation.Follower | None = None
+    ) -> conversation.Answer:
+        """Generate the answer to a call. Raises BadCallError, EngineError, or EpisodeError if no context is left.
+
+        A follower hears no text where the call has tools: only the whole answer says which of it calls one.
+        """
         self.tool_reader.check(call)
         place = self.history.place(call)
         ids = rendering.prompt_ids(call, place, self.asker)
         interaction = self.history.begin(call, prompt_ids=ids, place=place)
+        opening = conversation.Opening(id=interaction.id, num_prompt_tokens=len(ids), created_at_s=int(time.time()))
+        on_tokens = None
+        if follower is not None and not call.tools:
+            follower.begun(opening)
+            on_tokens = self._growing_text(follower).told
         try:
             sampled = await self.asker.ask(
                 self.client,
@@ -84,6 +94,7 @@ class EpisodeCalls:
                 context=ids,
                 gconfig=self.gconfig,
                 max_new_tokens=min(call.max_tokens or self.gconfig.max_tokens, self.gconfig.max_tokens),
+                on_tokens=on_tokens,
             )
         except errors.EpisodeError:
             raise
@@ -93,13 +104,20 @@ class EpisodeCalls:
         output = self.tool_reader.output(sampled, call, name=interaction.id)
         self.history.finish(interaction, output=output, result=sampled.result)
         return conversation.Answer(
-            id=interaction.id,
+            id=opening.id,
             output=output,
             truncated=sampled.result.truncated,
-            num_prompt_tokens=len(ids),
+            num_prompt_tokens=opening.num_prompt_tokens,
             num_output_tokens=len(sampled.result.output_ids),
-            created_at_s=int(time.time()),
+            created_at_s=opening.created_at_s,
         )
+
+    def _growing_text(self, follower: conversation.Follower) -> streaming.GrowingText:
+        sampling = self.asker.sampling(self.gconfig)
+        # What the user asked to keep is part of the text.
+        stops = () if sampling.include_stop else sampling.stop
+        hold_back = max((len(stop) - 1 for stop in stops), default=0)
+        return streaming.GrowingText(decode=self.asker.tokens.decode, hold_back=hold_back, send=follower.grew)
 
     def episode(self, returned: object, config: ProxyConfig) -> protocols.Episode | None:
         """Return the rows with the rewards that the agent returned, None if no call was answered. Raises what the

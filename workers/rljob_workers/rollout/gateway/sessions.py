@@ -24,7 +24,7 @@ from rljob_workers.runtime import clock as clocks
 logger = logging.getLogger(__name__)
 
 TOLD_AFTER_S = 60.0
-Answer = Callable[[conversation.Call], Awaitable[conversation.Answer]]
+Answer = Callable[[conversation.Call, conversation.Follower | None], Awaitable[conversation.Answer]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,8 +56,13 @@ def whole_of(api: str, answer: conversation.Answer) -> dict[str, object]:
 
 
 def events_of(api: str, answer: conversation.Answer, **more: object) -> list[str]:
+    """The events of a stream, whose text comes a character at a time."""
     dialect = registry.DIALECTS[api]
-    return list(dialect.events(dialect.read({**BODIES[api], **more}, SAMPLING), answer))
+    stream = dialect.stream(dialect.read({**BODIES[api], **more}, SAMPLING), answer)
+    events = list(stream.begin())
+    for letter in answer.output.content:
+        events += stream.text(letter)
+    return [*events, *stream.end(answer)]
 
 
 def data_of(events: Iterator[str] | list[str]) -> list[dict[str, object]]:

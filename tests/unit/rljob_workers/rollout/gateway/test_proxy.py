@@ -139,7 +139,7 @@ async def test_a_streamed_answer_is_events_that_end_with_done() -> None:
     parsed = [json.loads(event.removeprefix("data: "))["choices"][0] for event in events]
     assert end == "data: [DONE]"
     assert [(choice["delta"].get("content"), choice["finish_reason"]) for choice in parsed] == [
-        ("A", None), (None, "stop"),
+        ("", None), ("A", None), (None, "stop"),
     ]  # fmt: skip
 
 
@@ -335,8 +335,8 @@ async def test_a_streamed_call_of_a_tool_is_numbered() -> None:
     agent = Agent(script)
     await run(agent, episodes.FakeModel(CALLS_ADD), max_tokens=128)
     *events, _ = agent.answers[0].text.strip().split("\n\n")
-    first, last = (json.loads(event.removeprefix("data: "))["choices"][0] for event in events)
-    assert first["delta"]["tool_calls"] == [{"index": 0, **called("d522137a2", "add", '{"a": 1}')}]
+    *_, made, last = (json.loads(event.removeprefix("data: "))["choices"][0] for event in events)
+    assert made["delta"]["tool_calls"] == [{"index": 0, **called("d522137a2", "add", '{"a": 1}')}]
     assert last["finish_reason"] == "tool_calls"
 
 

@@ -11,7 +11,7 @@ from rljob_workers.rollout.gateway import conversation, sessions
 LIMITS = sessions.Limits(most=2, idle_s=60.0, session_s=300.0)
 
 
-async def never(call: conversation.Call) -> conversation.Answer:
+async def never(call: conversation.Call, follower: conversation.Follower | None) -> conversation.Answer:
     raise AssertionError("no call is made here")
 
 

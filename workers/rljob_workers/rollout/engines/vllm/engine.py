@@ -112,6 +112,8 @@ class VllmEngine:
                 priority=request.priority,
             ):
                 final = output
+                if request.on_tokens is not None and not output.finished:
+                    request.on_tokens(tuple(output.outputs[0].token_ids))
         except asyncio.CancelledError:
             raise
         except Exception as error:  # boundary: vLLM raises whatever its layers raise
@@ -340,7 +342,7 @@ def _params(request: generation.GenerationRequest) -> "SamplingParams":
         logprobs=0,
         # Stop strings are found in text; without them no one reads the engine's text.
         detokenize=bool(sampling.stop),
-        output_kind=RequestOutputKind.FINAL_ONLY,
+        output_kind=RequestOutputKind.FINAL_ONLY if request.on_tokens is None else RequestOutputKind.CUMULATIVE,
     )
 
 

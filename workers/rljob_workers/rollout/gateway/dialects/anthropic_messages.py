@@ -42,34 +42,66 @@ class AnthropicMessages:
 
     def answer(self, call: conversation.Call, answer: conversation.Answer) -> fields.Json:
         """Return the whole answer."""
-        return {
-            "id": answer.id, "type": "message", "role": "assistant", "model": call.model,
-            "content": _blocks(answer.output), "stop_reason": _ending(answer), "stop_sequence": None,
-            "usage": _usage(answer),
-        }  # fmt: skip
+        return _message(
+            call, answer, content=_blocks(answer.output), ending=_ending(answer), num_tokens=answer.num_output_tokens
+        )
 
-    def events(self, call: conversation.Call, answer: conversation.Answer) -> Iterator[str]:
-        """Yield the message's start, each block's start, delta and stop, the message's ending and stop."""
-        whole = self.answer(call, answer)
-        begun = {**whole, "content": [], "stop_reason": None, "usage": {**_usage(answer), "output_tokens": 0}}
-        yield _event("message_start", message=begun)
-        for index, block in enumerate(_blocks(answer.output)):
-            if block["type"] == "text":
-                empty, delta = {**block, "text": ""}, {"type": "text_delta", "text": block["text"]}
-            else:
-                empty = {**block, "input": {}}
-                delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
-            yield _event("content_block_start", index=index, content_block=empty)
-            yield _event("content_block_delta", index=index, delta=delta)
-            yield _event("content_block_stop", index=index)
-        ending = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
-        yield _event("message_delta", delta=ending, usage={"output_tokens": answer.num_output_tokens})
-        yield _event("message_stop")
+    def stream(self, call: conversation.Call, opening: conversation.Opening) -> "_Events":
+        """Return what writes the events."""
+        return _Events(call, opening)
 
     def refusal(self, status: int, code: str, sentence: str) -> fields.Json:  # noqa: ARG002  # its kinds are by status
         """Return how Anthropic says that a call was not served."""
         error = {"type": _KIND_BY_STATUS.get(status, "api_error"), "message": sentence}
         return {"type": "error", "error": error}
+
+
+class _Events:
+    """The message's start, each block's start, deltas and stop, the message's ending and stop."""
+
+    def __init__(self, call: conversation.Call, opening: conversation.Opening) -> None:
+        self._call, self._opening = call, opening
+        self._num_texts = 0
+
+    def begin(self) -> Iterator[str]:
+        message = _message(self._call, self._opening, content=[], ending=None, num_tokens=0)
+        yield _event("message_start", message=message)
+
+    def text(self, text: str) -> Iterator[str]:
+        if not self._num_texts:
+            self._num_texts = 1
+            yield _event("content_block_start", index=0, content_block={"type": "text", "text": ""})
+        yield _event("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
+
+    def end(self, answer: conversation.Answer) -> Iterator[str]:
+        if self._num_texts:
+            yield _event("content_block_stop", index=0)
+        for index, block in enumerate(_blocks(answer.output)[self._num_texts :], start=self._num_texts):
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+            yield _event("content_block_start", index=index, content_block={**block, "input": {}})
+            yield _event("content_block_delta", index=index, delta=delta)
+            yield _event("content_block_stop", index=index)
+        ending = {"stop_reason": _ending(answer), "stop_sequence": None}
+        yield _event("message_delta", delta=ending, usage={"output_tokens": answer.num_output_tokens})
+        yield _event("message_stop")
+
+
+def _message(
+    call: conversation.Call,
+    opening: conversation.Opening,
+    *,
+    content: list[fields.Json],
+    ending: str | None,
+    num_tokens: int,
+) -> fields.Json:
+    usage = {
+        "input_tokens": opening.num_prompt_tokens, "output_tokens": num_tokens, "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+    }  # fmt: skip
+    return {
+        "id": opening.id, "type": "message", "role": "assistant", "model": call.model, "content": content,
+        "stop_reason": ending, "stop_sequence": None, "usage": usage,
+    }  # fmt: skip
 
 
 def _messages(item: object, place: str) -> list[conversation.Message]:
@@ -146,13 +178,6 @@ def _ending(answer: conversation.Answer) -> str:
     if answer.truncated:
         return "max_tokens"
     return "tool_use" if answer.output.tool_calls else "end_turn"
-
-
-def _usage(answer: conversation.Answer) -> fields.Json:
-    return {
-        "input_tokens": answer.num_prompt_tokens, "output_tokens": answer.num_output_tokens,
-        "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
-    }  # fmt: skip
 
 
 def _event(kind: str, **body: object) -> str:

@@ -40,19 +40,33 @@ class ChatCompletions(openai_form.Refusals):
         head = openai_form.head(call, answer, "chat.completion")
         return {**head, "choices": [choice], "usage": openai_form.usage(answer)}
 
-    def events(self, call: conversation.Call, answer: conversation.Answer) -> Iterator[str]:
-        """Yield text and calls of tools as one chunk, the ending, the counts if asked for, and the end mark."""
-        head = openai_form.head(call, answer, "chat.completion.chunk")
-        delta = _message(answer.output)
-        if answer.output.tool_calls:
-            delta["tool_calls"] = [
-                {"index": index, **_tool_call(tool_call)} for index, tool_call in enumerate(answer.output.tool_calls)
-            ]
-        for part, ending in ((delta, None), ({}, openai_form.ending(answer))):
-            yield fields.event({**head, "choices": [{"index": 0, "delta": part, "finish_reason": ending}]})
-        if call.include_usage:
-            yield fields.event({**head, "choices": [], "usage": openai_form.usage(answer)})
+    def stream(self, call: conversation.Call, opening: conversation.Opening) -> "_Chunks":
+        """Return what writes the chunks."""
+        return _Chunks(call, opening)
+
+
+class _Chunks:
+    """The role, pieces of text, calls of tools as one chunk, the ending, the counts if asked for, and the end mark."""
+
+    def __init__(self, call: conversation.Call, opening: conversation.Opening) -> None:
+        self._call, self._head = call, openai_form.head(call, opening, "chat.completion.chunk")
+
+    def begin(self) -> Iterator[str]:
+        yield self._chunk({"role": "assistant", "content": ""})
+
+    def text(self, text: str) -> Iterator[str]:
+        yield self._chunk({"content": text})
+
+    def end(self, answer: conversation.Answer) -> Iterator[str]:
+        if calls := answer.output.tool_calls:
+            yield self._chunk({"tool_calls": [{"index": index, **_tool_call(one)} for index, one in enumerate(calls)]})
+        yield self._chunk({}, openai_form.ending(answer))
+        if self._call.include_usage:
+            yield fields.event({**self._head, "choices": [], "usage": openai_form.usage(answer)})
         yield openai_form.END
+
+    def _chunk(self, delta: fields.Json, ending: str | None = None) -> str:
+        return fields.event({**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": ending}]})
 
 
 def _message(output: conversation.Message) -> fields.Json:

@@ -32,13 +32,27 @@ class Completions(openai_form.Refusals):
         choice = _choice(answer.output.content, openai_form.ending(answer))
         return {**head, "choices": [choice], "usage": openai_form.usage(answer)}
 
-    def events(self, call: conversation.Call, answer: conversation.Answer) -> Iterator[str]:
-        """Yield the text, the ending, the counts if asked for, and the end mark."""
-        head = openai_form.head(call, answer, "text_completion")
-        for text, ending in ((answer.output.content, None), ("", openai_form.ending(answer))):
-            yield fields.event({**head, "choices": [_choice(text, ending)]})
-        if call.include_usage:
-            yield fields.event({**head, "choices": [], "usage": openai_form.usage(answer)})
+    def stream(self, call: conversation.Call, opening: conversation.Opening) -> "_Chunks":
+        """Return what writes the chunks."""
+        return _Chunks(call, opening)
+
+
+class _Chunks:
+    """Pieces of text, the ending, the counts if asked for, and the end mark."""
+
+    def __init__(self, call: conversation.Call, opening: conversation.Opening) -> None:
+        self._call, self._head = call, openai_form.head(call, opening, "text_completion")
+
+    def begin(self) -> Iterator[str]:
+        return iter(())
+
+    def text(self, text: str) -> Iterator[str]:
+        yield fields.event({**self._head, "choices": [_choice(text, None)]})
+
+    def end(self, answer: conversation.Answer) -> Iterator[str]:
+        yield fields.event({**self._head, "choices": [_choice("", openai_form.ending(answer))]})
+        if self._call.include_usage:
+            yield fields.event({**self._head, "choices": [], "usage": openai_form.usage(answer)})
         yield openai_form.END
 
 

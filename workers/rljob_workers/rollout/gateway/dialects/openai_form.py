@@ -87,6 +87,6 @@ def usage(answer: conversation.Answer) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-def head(call: conversation.Call, answer: conversation.Answer, kind: str) -> fields.Json:
+def head(call: conversation.Call, answer: conversation.Opening, kind: str) -> fields.Json:
     """Return what answers and chunks of completions begin with."""
     return {"id": answer.id, "object": kind, "created": answer.created_at_s, "model": call.model}

@@ -1,7 +1,4 @@
-"""The APIs that are served, by path below `/v1/`. What one does not serve is refused by name, never ignored.
-
-A streamed answer comes in one piece, once it is whole: only then it is known which of its text is a call of a tool.
-"""
+"""The APIs that are served, by path below `/v1/`. What one does not serve is refused by name, never ignored."""
 
 from collections.abc import Iterator, Mapping
 from typing import Protocol
@@ -9,6 +6,19 @@ from typing import Protocol
 from rljob_api import types
 from rljob_workers.rollout.gateway import conversation
 from rljob_workers.rollout.gateway.dialects import anthropic_messages, chat_completions, completions, fields, responses
+
+
+class Stream(Protocol):
+    """Writes one answer as server-sent events, in this order."""
+
+    def begin(self) -> Iterator[str]:
+        """Yield what comes before any text."""
+
+    def text(self, text: str) -> Iterator[str]:
+        """Yield the next piece of the text."""
+
+    def end(self, answer: conversation.Answer) -> Iterator[str]:
+        """Yield what comes after the text: calls of tools, how the answer ended, counts."""
 
 
 class Dialect(Protocol):
@@ -20,8 +30,8 @@ class Dialect(Protocol):
     def answer(self, call: conversation.Call, answer: conversation.Answer) -> fields.Json:
         """Return the whole answer."""
 
-    def events(self, call: conversation.Call, answer: conversation.Answer) -> Iterator[str]:
-        """Yield the server-sent events of a streamed answer."""
+    def stream(self, call: conversation.Call, opening: conversation.Opening) -> Stream:
+        """Return what writes a streamed answer."""
 
     def refusal(self, status: int, code: str, sentence: str) -> fields.Json:
         """Return the body of a call that was not served, with its HTTP status and OpenAI's code for it."""

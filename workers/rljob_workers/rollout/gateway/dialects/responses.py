@@ -1,5 +1,6 @@
 """POST /v1/responses of OpenAI. Nothing is kept between calls: a call has the whole conversation. Pure."""
 
+import itertools
 from collections.abc import Iterator
 
 from rljob_api import types
@@ -48,17 +49,59 @@ class Responses(openai_form.Refusals):
             },
         }  # fmt: skip
 
-    def events(self, call: conversation.Call, answer: conversation.Answer) -> Iterator[str]:
-        """Yield created, the events of each item of the output, and completed."""
-        whole = self.answer(call, answer)
-        begun = {**whole, "status": "in_progress", "output": [], "incomplete_details": None}
-        steps: list[tuple[str, fields.Json]] = [("response.created", {"response": begun})]
+    def stream(self, call: conversation.Call, opening: conversation.Opening) -> "_Events":
+        """Return what writes the events."""
+        return _Events(self, call, opening)
+
+
+class _Events:
+    """Created, how each item of the output grows, and completed: OpenAI's client puts them together."""
+
+    def __init__(self, dialect: Responses, call: conversation.Call, opening: conversation.Opening) -> None:
+        self._dialect, self._call, self._opening = dialect, call, opening
+        self._number = itertools.count()
+        self._has_text = False
+
+    def begin(self) -> Iterator[str]:
+        opening = self._opening
+        empty = conversation.Answer(
+            id=opening.id, num_prompt_tokens=opening.num_prompt_tokens, created_at_s=opening.created_at_s,
+            output=fields.assistant(""), truncated=False, num_output_tokens=0,
+        )  # fmt: skip
+        whole = self._dialect.answer(self._call, empty)
+        yield self._event("response.created", response={**whole, "status": "in_progress", "output": []})
+
+    def text(self, text: str) -> Iterator[str]:
+        place: fields.Json = {"item_id": _text_id(self._opening), "output_index": 0, "content_index": 0}
+        if not self._has_text:
+            self._has_text = True
+            item = _text_item(self._opening, "in_progress", [])
+            yield self._event("response.output_item.added", output_index=0, item=item)
+            yield self._event("response.content_part.added", **place, part=_part(""))
+        yield self._event("response.output_text.delta", **place, delta=text, logprobs=[])
+
+    def end(self, answer: conversation.Answer) -> Iterator[str]:
+        whole = self._dialect.answer(self._call, answer)
         for index, item in enumerate(_items(answer)):
-            steps += _item_events(item, answer.output.content, index)
-        ending = "response.incomplete" if answer.truncated else "response.completed"
-        steps.append((ending, {"response": whole}))
-        for number, (kind, body) in enumerate(steps):
-            yield fields.event({"type": kind, "sequence_number": number, **body}, name=kind)
+            place: fields.Json = {"item_id": item["id"], "output_index": index}
+            if item["type"] == "function_call":
+                empty: fields.Json = {**item, "status": "in_progress", "arguments": ""}
+                yield self._event("response.output_item.added", output_index=index, item=empty)
+                yield self._event("response.function_call_arguments.delta", **place, delta=item["arguments"])
+                done: fields.Json = {"name": item["name"], "arguments": item["arguments"]}
+                yield self._event("response.function_call_arguments.done", **place, **done)
+            else:
+                if not self._has_text:
+                    # An answer without a word has a text, too.
+                    yield from self.text("")
+                text = answer.output.content
+                yield self._event("response.output_text.done", **place, content_index=0, text=text, logprobs=[])
+                yield self._event("response.content_part.done", **place, content_index=0, part=_part(text))
+            yield self._event("response.output_item.done", output_index=index, item=item)
+        yield self._event("response.incomplete" if answer.truncated else "response.completed", response=whole)
+
+    def _event(self, kind: str, **body: object) -> str:
+        return fields.event({"type": kind, "sequence_number": next(self._number), **body}, name=kind)
 
 
 def _messages(value: object) -> tuple[conversation.Message, ...]:
@@ -87,10 +130,7 @@ def _messages(value: object) -> tuple[conversation.Message, ...]:
 def _items(answer: conversation.Answer) -> list[fields.Json]:
     """Return the text, if there is any in addition to calls of tools, and the calls."""
     output, status = answer.output, "incomplete" if answer.truncated else "completed"
-    part: fields.Json = {"type": "output_text", "text": output.content, "annotations": []}
-    message: fields.Json = {
-        "type": "message", "id": f"msg-{answer.id}", "status": status, "role": "assistant", "content": [part],
-    }  # fmt: skip
+    message = _text_item(answer, status, [_part(output.content)])
     calls: list[fields.Json] = [
         {
             "type": "function_call", "id": f"fc-{call.id}", "call_id": call.id, "name": call.name,
@@ -101,22 +141,13 @@ def _items(answer: conversation.Answer) -> list[fields.Json]:
     return [message, *calls] if output.content or not calls else calls
 
 
-def _item_events(item: fields.Json, text: str, index: int) -> Iterator[tuple[str, fields.Json]]:
-    """Yield how an item of a response grows, its text or arguments as one delta: OpenAI's client puts it together."""
-    place: fields.Json = {"item_id": item["id"], "output_index": index}
-    if item["type"] == "function_call":
-        empty: fields.Json = {**item, "status": "in_progress", "arguments": ""}
-        yield "response.output_item.added", {"output_index": index, "item": empty}
-        yield "response.function_call_arguments.delta", {**place, "delta": item["arguments"]}
-        done: fields.Json = {**place, "name": item["name"], "arguments": item["arguments"]}
-        yield "response.function_call_arguments.done", done
-    else:
-        place["content_index"] = 0
-        part: fields.Json = {"type": "output_text", "text": text, "annotations": []}
-        empty = {**item, "status": "in_progress", "content": []}
-        yield "response.output_item.added", {"output_index": index, "item": empty}
-        yield "response.content_part.added", {**place, "part": {**part, "text": ""}}
-        yield "response.output_text.delta", {**place, "delta": text, "logprobs": []}
-        yield "response.output_text.done", {**place, "text": text, "logprobs": []}
-        yield "response.content_part.done", {**place, "part": part}
-    yield "response.output_item.done", {"output_index": index, "item": item}
+def _part(text: str) -> fields.Json:
+    return {"type": "output_text", "text": text, "annotations": []}
+
+
+def _text_id(opening: conversation.Opening) -> str:
+    return f"msg-{opening.id}"
+
+
+def _text_item(opening: conversation.Opening, status: str, parts: list[fields.Json]) -> fields.Json:
+    return {"type": "message", "id": _text_id(opening), "status": status, "role": "assistant", "content": parts}
