@@ -86,7 +86,7 @@ class EpisodeCalls:
         on_tokens = None
         if follower is not None and not call.tools:
             follower.begun(opening)
-            on_tokens = self._growing_text(follower).told
+            on_tokens = self._growing_text(follower).read
         try:
             sampled = await self.asker.ask(
                 self.client,

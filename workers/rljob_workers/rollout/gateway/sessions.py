@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import math
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -112,6 +113,7 @@ class Sessions:
         self._waiting: asyncio.Queue[Session] = asyncio.Queue()
         self._open: dict[str, Session] = {}
         self._num_asking = 0
+        self._warned_at = -math.inf
 
     @property
     def is_full(self) -> bool:
@@ -131,7 +133,7 @@ class Sessions:
         self._waiting.put_nowait(session)
         try:
             if not await self._wait(session.taken, TOLD_AFTER_S):
-                logger.warning("no agent took an attempt for %g s; %d wait", TOLD_AFTER_S, self._waiting.qsize())
+                self._warn()
                 await session.taken
             return await self._closed(session)
         finally:
@@ -157,6 +159,13 @@ class Sessions:
         self._open[session.name] = session
         session.open()
         return session
+
+    def _warn(self) -> None:
+        """Say that attempts wait, once for all that have waited since the last time."""
+        now = self._clock.monotonic()
+        if now - self._warned_at >= TOLD_AFTER_S:
+            self._warned_at = now
+            logger.warning("no agent took an attempt for %g s; %d wait", TOLD_AFTER_S, self._waiting.qsize())
 
     async def _next(self, waited: "asyncio.Future[None]") -> Session | None:
         offered = asyncio.ensure_future(self._waiting.get())

@@ -29,7 +29,7 @@ class GrowingText:
     _read_to: int = 0
     _unsent: str = ""
 
-    def told(self, ids: Sequence[int]) -> None:
+    def read(self, ids: Sequence[int]) -> None:
         """Send what all ids so far add to the text."""
         before = self.decode(ids[self._window_at : self._read_to])
         grown = self.decode(ids[self._window_at :])

@@ -88,6 +88,16 @@ async def test_it_is_told_where_no_agent_comes(caplog: pytest.LogCaptureFixture)
     assert await run == 1.0
 
 
+async def test_it_is_told_once_a_minute_however_many_attempts_wait(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    runs = [scene.offered() for _ in range(3)]
+    await scene.clock.advance(60.0)
+    assert [record.getMessage() for record in caplog.records] == ["no agent took an attempt for 60 s; 3 wait"]
+    for run in runs:
+        run.cancel()
+    await asyncio.wait(runs)
+
+
 async def test_each_call_begins_the_silence_anew_but_not_the_session() -> None:
     scene = Scene()
     run = scene.offered()

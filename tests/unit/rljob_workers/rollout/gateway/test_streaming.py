@@ -162,7 +162,7 @@ def sent_of(pieces: Sequence[int], ids: Sequence[int], *, decode, hold_back: int
     sent: list[str] = []
     growing = streaming.GrowingText(decode=decode, hold_back=hold_back, send=sent.append)
     for end in pieces:
-        growing.told(ids[:end])
+        growing.read(ids[:end])
     return sent
 
 

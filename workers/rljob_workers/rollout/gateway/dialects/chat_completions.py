@@ -59,7 +59,9 @@ class _Chunks:
 
     def end(self, answer: conversation.Answer) -> Iterator[str]:
         if calls := answer.output.tool_calls:
-            yield self._chunk({"tool_calls": [{"index": index, **_tool_call(one)} for index, one in enumerate(calls)]})
+            yield self._chunk(
+                {"tool_calls": [{"index": index, **_tool_call(call)} for index, call in enumerate(calls)]}
+            )
         yield self._chunk({}, openai_form.ending(answer))
         if self._call.include_usage:
             yield fields.event({**self._head, "choices": [], "usage": openai_form.usage(answer)})
