@@ -6,6 +6,7 @@ from rljob_api import errors
 from rljob_workers.weights import frames
 
 
+@pytest.mark.covers("weights W-10")
 @hypothesis.given(st.binary(max_size=200), st.integers(0, 2**40), st.integers(1, 64))
 def test_chunks_put_together_give_the_data(data: bytes, offset: int, chunk_bytes: int) -> None:
     into = bytearray(len(data))
@@ -16,6 +17,7 @@ def test_chunks_put_together_give_the_data(data: bytes, offset: int, chunk_bytes
     assert bytes(into) == data
 
 
+@pytest.mark.covers("weights W-10")
 @hypothesis.given(st.binary(min_size=1, max_size=64), st.data())
 def test_flipped_bit_in_a_payload_is_refused(payload: bytes, data: st.DataObject) -> None:
     frame = bytearray(frames.pack(frames.FrameKind.CHUNK, 0, payload))
@@ -25,6 +27,7 @@ def test_flipped_bit_in_a_payload_is_refused(payload: bytes, data: st.DataObject
         frames.unpack(bytes(frame))
 
 
+@pytest.mark.covers("weights W-10")
 @pytest.mark.parametrize("frame", [b"", b"short", b"x" * 64, frames.pack(frames.FrameKind.CHUNK, 0, b"abc")[:-1]])
 def test_foreign_or_cut_frame_is_refused(frame: bytes) -> None:
     with pytest.raises(errors.WireError):

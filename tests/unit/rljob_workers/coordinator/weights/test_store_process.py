@@ -34,6 +34,7 @@ def path(config: process_config.CoordinatorConfig, tmp_path: pathlib.Path) -> pa
     return found
 
 
+@pytest.mark.covers("weights W-13")
 async def test_a_store_that_hangs_is_ended_and_started_again(
     config: process_config.CoordinatorConfig, path: pathlib.Path
 ) -> None:
@@ -54,6 +55,7 @@ async def test_a_store_that_hangs_is_ended_and_started_again(
             await running
 
 
+@pytest.mark.covers("weights W-13")
 def test_a_store_says_that_it_works_and_ends_with_its_starter(path: pathlib.Path) -> None:
     starter, theirs = socket.socketpair()
     with theirs:

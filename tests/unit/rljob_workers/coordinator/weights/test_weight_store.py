@@ -102,6 +102,16 @@ async def test_an_artifact_that_goes_while_it_is_asked_for_is_asked_for_anew(tmp
             pass
 
 
+@pytest.mark.covers("weights W-10", "weights W-11")
+async def test_an_artifact_leaves_the_store_as_frames_of_a_chunk_each(store: weight_store.ArtifactStore) -> None:
+    pull = weights_pb2.PullRequest(artifact_id=keep(store)).SerializeToString()
+    sent = [frame async for frame in weight_store.StoreServicer(store).pull(pull, None)]  # type: ignore[arg-type]
+    payloads = [bytes(frames.unpack(frame)[2]) for frame in sent]
+    assert b"".join(payloads) == DATA
+    assert [len(payload) >> 20 for payload in payloads] == [2, 2, 1]
+    assert max(len(frame) - len(payload) for frame, payload in zip(sent, payloads, strict=True)) <= 64
+
+
 @pytest.fixture
 async def address(store: weight_store.ArtifactStore) -> AsyncIterator[str]:
     server = channel.aio_server(None)
@@ -126,6 +136,34 @@ def publisher(address: str) -> Iterator[grpc_store.WeightPublisher]:
     found = grpc_store.WeightPublisher(control_address="127.0.0.1:1", store_address=address, tls=None)
     yield found
     found.close()
+
+
+@pytest.mark.covers("weights W-12")
+async def test_a_rollout_alone_pulls_over_several_connections(
+    store: weight_store.ArtifactStore, puller: grpc_store.WeightPuller
+) -> None:
+    callers = set()
+
+    class Noting(weight_store.StoreServicer):
+        """Knows a connection by the port that it comes from."""
+
+        async def pull(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> AsyncIterator[bytes]:
+            callers.add(context.peer())
+            async for frame in super().pull(request, context):
+                yield frame
+
+    keep(store)
+    server = channel.aio_server(None)
+    server.add_generic_rpc_handlers((Noting(store).handler(),))
+    port = channel.bind(server, "127.0.0.1:0", None)
+    await server.start()
+    into = bytearray(len(DATA))
+    artifact = pieces.describe(memoryview(DATA), enums.Encoding.WHOLE, piece_bytes=1 << 20)
+    source = types.WeightSource(address=f"127.0.0.1:{port}", kind=enums.SourceKind.STORE)
+    await asyncio.to_thread(puller.pull, artifact, [source], memoryview(into))
+    await server.stop(None)
+    assert into == DATA
+    assert 2 <= len(callers) <= 4
 
 
 async def test_what_is_uploaded_can_be_pulled(
