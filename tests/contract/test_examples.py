@@ -15,6 +15,7 @@ from rljob_api.validation.load import load_manifest
 from rljob_testing import examples
 
 MANIFESTS = sorted(examples.EXAMPLES.glob("*.yaml"))
+RECIPES = sorted((examples.EXAMPLES / "recipes").glob("*.yaml"))
 PAGE = (examples.EXAMPLES / "README.md").read_text(encoding="utf-8")
 ROWS = dict(re.findall(r"^\| `([\w.-]+\.yaml)` \|.*\| (\d+|-) \|$", PAGE, flags=re.MULTILINE))
 # One of each for GPUs and one for two cores.
@@ -44,7 +45,7 @@ def violations(schema: jsonschema.Draft202012Validator, document: object) -> lis
     return [f"{error.json_path}: {error.message}" for error in schema.iter_errors(document)]
 
 
-@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*MANIFESTS, *RECIPES], ids=lambda path: path.name)
 def test_an_example_passes_the_definitions_schema(path: pathlib.Path, schema: jsonschema.Draft202012Validator) -> None:
     assert violations(schema, yaml.safe_load(path.read_text(encoding="utf-8"))) == []
 
@@ -62,7 +63,7 @@ def test_the_schema_says_what_is_wrong(
     assert said in problem
 
 
-@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*MANIFESTS, *RECIPES], ids=lambda path: path.name)
 def test_the_name_of_an_example_is_that_of_its_file(path: pathlib.Path) -> None:
     assert load_manifest(path.read_text(encoding="utf-8")).metadata.name == path.stem
 
@@ -86,3 +87,21 @@ def test_the_page_lists_every_manifest_with_its_gpus() -> None:
         asks = "nvidia.com/gpu" in json.dumps(spec.model_dump(mode="json"))
         needed[path.name] = str(sampling + training) if asks else "-"
     assert needed == ROWS
+
+
+def test_the_page_of_recipes_has_a_row_for_each_with_its_paper() -> None:
+    page = (examples.ROOT / "docs/recipes.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `([\w.-]+\.yaml)` \| [^|]*arXiv:([\d.]+) \|", page, flags=re.MULTILINE))
+    heads = {path.name: path.read_text(encoding="utf-8").split("\napiVersion:")[0] for path in RECIPES}
+    assert listed == {name: re.findall(r"arXiv ([\d.]+\d)", head)[0] for name, head in heads.items()}
+
+
+def test_recipes_differ_in_their_algorithm_alone() -> None:
+    """Dynamic sampling is DAPO's, and a setting of the data."""
+    others = []
+    for path in RECIPES:
+        spec = yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]
+        same = {name: spec["algorithm"].pop(name) for name in ("groupSize", "promptsPerStep", "minibatches")}
+        others.append(spec | {"algorithm": same, "data": spec["data"] | {"filterGroups": None}})
+    assert len(others) == 8
+    assert all(other == others[0] for other in others)

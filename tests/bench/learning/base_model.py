@@ -27,13 +27,13 @@ END = "<|end|>"
 _IGNORED = -100
 
 
-def ensure(cache: pathlib.Path, made: Sequence[tasks.Task]) -> pathlib.Path:
-    """Return the folder of the base model, trained now if it is not there."""
+def ensure(cache: pathlib.Path, made: Sequence[tasks.Task], *, steps: int = STEPS) -> pathlib.Path:
+    """Return the folder of the base model, trained now if it is not there. steps: of its training."""
     folder = cache / f"base-{RECIPE}"
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with atomic.replaced_folder(folder) as work:
-            _write(work, made)
+            _write(work, made, steps)
     return folder
 
 
@@ -103,13 +103,13 @@ def row(tokenizer: Tokenizer, record: tasks.Record, turns: Sequence[tasks.Turn])
     return tokens, labels
 
 
-def _write(folder: pathlib.Path, made: Sequence[tasks.Task]) -> None:
+def _write(folder: pathlib.Path, made: Sequence[tasks.Task], steps: int) -> None:
     torch.manual_seed(tasks.SEED)
     model = new_model(write_tokenizer(folder, made))
     tokenizer, draw = Tokenizer(folder), random.Random(tasks.SEED)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=STEPS, pct_start=0.1)
-    for step in range(STEPS):
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps, pct_start=0.1)
+    for step in range(steps):
         # One task a step: its rows are about as long as each other.
         task = made[step % len(made)]
         records = draw.choices(task.train, k=ROWS)

@@ -85,7 +85,9 @@ two of them. *All tasks* counts every task alike. *Sampled*: the same at tempera
 of the mean reward over all steps, where being behind shows by itself. *Distance*: mean absolute difference of a token's
 log-probabilities by the policy that trains and by the one that sampled.""".lstrip(),
     "peer": "The same, of another trainer: our graders score its samples and its last weights.",
-    "recipes": "Four minibatches a step, no lag; each less GRPO, as above.",
+    "recipes": (
+        "Algorithms of `crds/examples/recipes` ([recipes](recipes.md)), four updates a step, no lag; each less GRPO."
+    ),
 }
 _HEAD = """# Learning per sample
 <!-- Written by `python -m tests.bench.learning --max-runs 0` from docs/learning.jsonl. -->

@@ -4,6 +4,10 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping
 
+import yaml
+
+from rljob_testing import examples
+
 Changes = Mapping[str, object]
 # Of every side.
 GROUP_SIZE, PROMPTS_PER_STEP, LEARNING_RATE = 8, 16, "2e-4"
@@ -69,33 +73,29 @@ _OLD: Mapping[str, tuple[str, Changes]] = {
         _loss(type="cispo", proximal="Behavior", clipLow="1", clipHigh="4"),
     ),
 }
-# Updates after the first are where a ratio is not 1, so that recipes that bound it differ: four in a step.
+# What of an example manifest is a side: its algorithm, without the shaping that needs answers as long as that task's.
+_NOT_COMPARED = ("rewards",)
+
+
+def _recipe(file: str, **changes: Mapping[str, object]) -> Changes:
+    """Return the algorithm of a recipe; `changes` are to its sections, for what a small model needs otherwise."""
+    document = yaml.safe_load((examples.EXAMPLES / "recipes" / f"{file}-cpu.yaml").read_text(encoding="utf-8"))
+    algorithm = {name: value for name, value in document["spec"]["algorithm"].items() if name not in _NOT_COMPARED}
+    return algorithm | {name: algorithm[name] | dict(change) for name, change in changes.items()}
+
+
 _RECIPES: Mapping[str, tuple[str, Changes]] = {
-    "GRPO": ("group mean and standard deviation, PPO's band", {"minibatches": 4}),
-    "Dr. GRPO": (
-        "without the standard deviation, a constant denominator",
-        {"minibatches": 4, "advantageEstimator": "drgrpo", "loss": {"aggregation": "Constant"}},
-    ),
-    "DAPO": ("GRPO with a higher upper bound", {"minibatches": 4, "loss": {"clipLow": "0.2", "clipHigh": "0.28"}}),
-    "RLOO": ("leave-one-out mean", {"minibatches": 4, "advantageEstimator": "rloo"}),
-    "REINFORCE++": ("rewards whitened over the batch", {"minibatches": 4, "advantageEstimator": "reinforcepp"}),
-    "PPO": (
-        "a critic, lambda 0.95",
-        {
-            "minibatches": 4,
-            "advantageEstimator": "ppo",
-            "critic": {"learningRate": "1e-3"},
-            "gae": {"lambda": "0.95"},
-        },
-    ),
+    "GRPO": ("group mean and standard deviation, answers count alike, PPO's band", _recipe("grpo")),
+    "Dr. GRPO": ("without the standard deviation, a constant denominator", _recipe("drgrpo")),
+    "DAPO": ("a higher upper bound, tokens count alike; not its filter and length penalty", _recipe("dapo")),
+    "RLOO": ("leave-one-out mean", _recipe("rloo")),
+    "REINFORCE++": ("rewards whitened over the batch", _recipe("reinforcepp")),
+    "PPO": ("a critic at rate 1e-3, lambda 0.95", _recipe("ppo", critic={"learningRate": "1e-3"})),
     "GSPO": (
-        "ratios of whole rows",
-        {"minibatches": 4, "loss": {"type": "gspo", "clipLow": "3e-2", "clipHigh": "4e-2"}},
+        "ratios of whole rows, bounds 100 times the paper's, since small models move further",
+        _recipe("gspo", loss={"clipLow": "3e-2", "clipHigh": "4e-2"}),
     ),
-    "CISPO": (
-        "clipped weights, every token keeps its gradient",
-        {"minibatches": 4, "loss": {"type": "cispo", "clipLow": "1", "clipHigh": "4"}},
-    ),
+    "CISPO": ("clipped weights, every token keeps its gradient", _recipe("cispo")),
 }
 # Whoever changes a default deletes the stored runs of the sides that are "the defaults", so that they are run again.
 SIDES: Mapping[str, Side] = {
@@ -123,7 +123,7 @@ class Cell:
     steps: int
 
 
-def manifest(cell: Cell, *, model: str, max_tokens: int) -> dict[str, object]:
+def manifest(cell: Cell, *, model: str, max_tokens: int, learning_rate: str = LEARNING_RATE) -> dict[str, object]:
     """Return the manifest of a cell: that of all of them with the changes of its side."""
     side = SIDES[cell.side]
     return {
@@ -140,7 +140,7 @@ def manifest(cell: Cell, *, model: str, max_tokens: int) -> dict[str, object]:
             "rollout": {"sampling": {"maxTokens": max_tokens}},
             "verifier": {"rewards": [{"name": "score", "type": "exact"}]},
             "trainer": {
-                "dtype": "float32", "optimizer": {"learningRate": LEARNING_RATE}, "deepspeed": {"zeroStage": 0},
+                "dtype": "float32", "optimizer": {"learningRate": learning_rate}, "deepspeed": {"zeroStage": 0},
                 "gradientCheckpointing": False, "maxTokensPerMicroBatch": 4096,
             },
         },

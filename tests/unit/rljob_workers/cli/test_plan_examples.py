@@ -12,7 +12,7 @@ from rljob_testing import examples
 GPU = [path for path in sorted(examples.EXAMPLES.glob("*.yaml")) if "nvidia.com/gpu" in path.read_text()]
 
 
-@pytest.mark.parametrize("path", sorted(examples.EXAMPLES.glob("*-cpu.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(examples.EXAMPLES.rglob("*-cpu.yaml")), ids=lambda path: path.stem)
 def test_an_example_for_two_cores_is_planned_with_its_memory(rljob: Callable[..., Result], path: pathlib.Path) -> None:
     planned = rljob("plan", str(path))
     assert (planned.exit_code, planned.stderr) == (0, "")
