@@ -48,6 +48,8 @@ _LOST_ALONE, _LOST_WITH_SYMPTOM = 0.75, 0.5
 _ERRORS = 4.0
 # Nats: entropies closer than this are not called apart, and a distance below it is none.
 _ENTROPY_APART, _KL_LARGE = 0.3, 0.1
+# Nats a token: a distance that no run that learns has. It tells alone, and before there are best steps to compare with.
+_KL_LOST = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,22 +109,41 @@ def divergence(
     best: its best steps in the mean; points: its last ones; lowest: the smallest reward that a step had, 0 if none was
     below. checkpoint: the step of the newest one that is not after the best steps. A run is called diverged where
     three quarters of its best reward are gone, or half of it with a symptom alongside, or where two symptoms
-    come together before the reward falls. Symptoms compare the last steps with the best ones: entropy, the size of the
-    gradient, the length of the answers, the distance from the policy that sampled.
+    come together before the reward falls, or where every recent step is further than `_KL_LOST` from the policy that
+    sampled, which a far too high learning rate is in its first steps. Symptoms compare the last steps with the best
+    ones: entropy, the size of the gradient, the length of the answers, the distance from the policy that sampled.
     """
-    if best is None or len(points) < RECENT_STEPS or points[-1].step - best.step < RECENT_STEPS:
+    if len(points) < RECENT_STEPS:
         return None
     recent = mean(points[-RECENT_STEPS:])
-    symptoms = list(_symptoms(best, recent))
-    height, fall = best.reward - min(0.0, lowest), best.reward - recent.reward
-    lost = fall / height if height > 0 and fall > _ERRORS * math.hypot(best.error, recent.error) else 0.0
-    enough = _LOST_WITH_SYMPTOM if symptoms else _LOST_ALONE
-    if lost < enough and len(symptoms) < 2:
+    facts = list(_lost(best, recent, lowest)) or list(_far(points))
+    if not facts:
         return None
-    facts = [f"the mean reward is {recent.reward:.3f}, and was {best.reward:.3f} at step {best.step}", *symptoms]
     again = "start again" if checkpoint is None else f"continue from the checkpoint of step {checkpoint}"
     remedy = f"lower spec.trainer.optimizer.learningRate, {learning_rate:g}, and {again} (spec.resumeFrom)"
     return types.Concern(reason=LEARNING_DIVERGED, message=f"{'; '.join(facts)}: {remedy}")
+
+
+def _lost(best: Point | None, recent: Point, lowest: float) -> Iterator[str]:
+    """Yield what was lost since the best steps, if there are any and it is enough."""
+    if best is None or recent.step - best.step < RECENT_STEPS:
+        return
+    symptoms = list(_symptoms(best, recent))
+    height, fall = best.reward - min(0.0, lowest), best.reward - recent.reward
+    lost = fall / height if height > 0 and fall > _ERRORS * math.hypot(best.error, recent.error) else 0.0
+    if lost >= (_LOST_WITH_SYMPTOM if symptoms else _LOST_ALONE) or len(symptoms) >= 2:
+        yield f"the mean reward is {recent.reward:.3f}, and was {best.reward:.3f} at step {best.step}"
+        yield from symptoms
+
+
+def _far(points: Sequence[Point]) -> Iterator[str]:
+    """Yield the distance where each recent step is beyond all measure, and not every one was: an engine that disagrees
+    from the start is no divergence. Of each, since one token can be most of a step's mean.
+    """
+    distances = [point.kl for point in points if point.kl is not None]
+    near, recent = min(distances, default=0.0), min(point.kl or 0.0 for point in points[-RECENT_STEPS:])
+    if recent > _KL_LOST and near < _KL_LARGE:
+        yield f"the distance from the policy that sampled is above {recent:.1f} nats a token, and was {near:.3f}"
 
 
 def _symptoms(best: Point, recent: Point) -> Iterator[str]:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -134,8 +135,8 @@ def resolved(document: Mapping[str, object], folder: pathlib.Path) -> resolve.Re
 
 def batch_of(
     groups: list[types.PromptGroup], step: int, version: int, found: resolve.ResolvedJob
-) -> tuple[types.BatchHeader, list[types.MicroBatch], float]:
-    """Return what the coordinator would hand out for these groups of one version, and their mean reward.
+) -> tuple[types.BatchHeader, list[types.MicroBatch], Mapping[str, Any]]:
+    """Return what the coordinator would hand out for these groups of one version, and what it records of them.
 
     version: id of the version that sampled them, which is also the step that made it.
     """
@@ -158,7 +159,7 @@ def batch_of(
         num_micro_batches=len(packed.micro_batches[0]), minibatches=packed.minibatches,
     )  # fmt: skip
     sent = [codec.decode_micro_batch(codec.encode_micro_batch(part)) for part in packed.micro_batches[0]]
-    return header, sent, float(str(built.assembled.summary["reward_mean"]))
+    return header, sent, built.assembled.summary
 
 
 def new_learner(
@@ -194,9 +195,9 @@ def rewards_of(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> list
             sampler.group(index, size=found.coordinator.spec.algorithm.group_size, version=version)
             for index in range(found.coordinator.spec.algorithm.prompts_per_step)
         ]
-        header, parts, reward = batch_of(groups, step, version, found)
+        header, parts, summary = batch_of(groups, step, version, found)
         steps.learn(header, parts)
-        rewards.append(reward)
+        rewards.append(summary["reward_mean"])
     return rewards
 
 

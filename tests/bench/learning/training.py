@@ -13,20 +13,33 @@ import dataclasses
 import pathlib
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from tests.bench.learning import sampling, scoring, sides, tasks
 
 from rljob_api import enums, types
+from rljob_api import learning as judged
 from rljob_testing import learning, makers
 
 
-def train(cell: sides.Cell, task: tasks.Task, base: pathlib.Path, folder: pathlib.Path) -> scoring.Outcome:
-    """Train and score the last version. The process must be a rank (`learning.only_rank`)."""
+def train(
+    cell: sides.Cell,
+    task: tasks.Task,
+    base: pathlib.Path,
+    folder: pathlib.Path,
+    *,
+    learning_rate: str = sides.LEARNING_RATE,
+    after_step: Callable[[judged.Point], None] = lambda point: None,
+) -> scoring.Outcome:
+    """Train and score the last version. The process must be a rank (`learning.only_rank`).
+
+    after_step: gets what the coordinator reads of each step to judge how a run learns.
+    """
     started = time.process_time()
     lag = sides.SIDES[cell.side].lag
-    found = learning.resolved(sides.manifest(cell, model=str(base), max_tokens=task.max_tokens), folder)
+    manifest = sides.manifest(cell, model=str(base), max_tokens=task.max_tokens, learning_rate=learning_rate)
+    found = learning.resolved(manifest, folder)
     torch.manual_seed(cell.seed)
     policy, learner = learning.new_learner(found.trainer, base)
     sampler = scoring.sampler_of(base, base)
@@ -40,9 +53,10 @@ def train(cell: sides.Cell, task: tasks.Task, base: pathlib.Path, folder: pathli
         sampler.load(versions[0])
         chosen = questions[(step - 1) * sides.PROMPTS_PER_STEP : step * sides.PROMPTS_PER_STEP]
         groups = _groups(sampler, task, chosen, cell, step, version)
-        header, parts, reward = learning.batch_of(groups, step, version, found)
+        header, parts, summary = learning.batch_of(groups, step, version, found)
         learned = learner.learn(header, parts)
-        rewards.append(reward)
+        rewards.append(summary["reward_mean"])
+        after_step(judged.point_of(step, summary, learned.stats))
         gaps.append(learned.stats.get(enums.StepStat.BEHAVIOR_ABS_DIFF, 0.0))
         versions.append(_weights(policy, names))
     sampler.load(versions[-1])

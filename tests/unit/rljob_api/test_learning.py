@@ -4,11 +4,12 @@ import dataclasses
 import json
 import pathlib
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import pytest
 
 from rljob_api import enums, learning
+from rljob_testing.diverging import told
 
 TRAINED, STALE, CANCELLED = enums.AnswerFate.TRAINED, enums.AnswerFate.STALE, enums.AnswerFate.CANCELLED
 
@@ -54,20 +55,6 @@ def run_of(points: Iterable[learning.Point]) -> list[learning.Point]:
     return [dataclasses.replace(point, step=step) for step, point in enumerate(points, start=1)]
 
 
-def told(points: Sequence[learning.Point], *, lowest: float = 0.0, checkpoint: int | None = 4) -> list[tuple[int, str]]:
-    """Play a run, step by step; return the steps after which it is called diverged, with the sentences."""
-    best, found = None, []
-    for end in range(1, len(points) + 1):
-        best = learning.best(best, points[:end])
-        concern = learning.divergence(
-            best, points[max(0, end - 21) : end], lowest=lowest, learning_rate=2e-4, checkpoint=checkpoint
-        )
-        if concern is not None:
-            assert concern.reason == "LearningDiverged"
-            found.append((points[end - 1].step, concern.message))
-    return found
-
-
 def changed(**values: float) -> learning.Point:
     return dataclasses.replace(HEALTHY, **values)
 
@@ -104,6 +91,22 @@ def test_half_of_the_reward_and_one_symptom_are_a_divergence_and_neither_is_alon
 def test_two_symptoms_tell_before_the_reward_falls() -> None:
     found = told(run_of([HEALTHY] * 10 + [changed(entropy=5.0, grad_norm=40.0)] * 3))
     assert found[0][0] <= 13
+
+
+def test_a_distance_beyond_all_measure_tells_before_there_are_best_steps() -> None:
+    ((step, message), *_) = told(run_of([changed(kl=0.0), *[changed(kl=1.5)] * 3]))
+    assert step == 4
+    assert message.startswith(
+        "the distance from the policy that sampled is above 1.5 nats a token, and was 0.000: lower"
+    )
+
+
+def test_one_step_with_a_token_that_is_most_of_its_distance_tells_nothing() -> None:
+    assert told(run_of([HEALTHY] * 10 + [changed(kl=40.0)] + [HEALTHY] * 5)) == []
+
+
+def test_an_engine_that_disagrees_from_the_first_step_on_is_no_divergence() -> None:
+    assert told(run_of([changed(kl=1.5)] * 12)) == []
 
 
 def test_a_collapse_a_thousand_steps_after_the_best_is_told() -> None:

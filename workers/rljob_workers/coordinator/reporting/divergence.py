@@ -22,12 +22,11 @@ def better(facts: queries.Facts) -> best_steps.Best | None:
 
 def concern(spec: JobSpec, facts: queries.Facts) -> types.Concern | None:
     """Return what is to be said of a run that diverges."""
-    if facts.best is None:
-        return None
+    best = facts.best
     return learning.divergence(
-        facts.best.mean,
+        None if best is None else best.mean,
         points(facts),
-        lowest=facts.best.lowest,
+        lowest=0.0 if best is None else best.lowest,
         learning_rate=float(spec.trainer.optimizer.learning_rate),
-        checkpoint=facts.best.checkpoint,
+        checkpoint=None if best is None else best.checkpoint,
     )
