@@ -10,14 +10,14 @@ from rljob_testing.sections import section
 from rljob_workers.local.checks import memory
 from rljob_workers.weights import adapter, image
 
-WIDTH = large_models.Width(hidden=1024, layers=4)
+WIDTH = large_models.Width(hidden=1024, layers=6)
 FILE_BYTES = 50 << 20
 LORA = {"rank": 4}
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """123 MB in three files."""
+    """184 MB in four files."""
     folder = tmp_path_factory.mktemp("wide") / "model"
     large_models.make(folder, WIDTH, most_file_bytes=FILE_BYTES)
     return folder

@@ -37,10 +37,10 @@ class Stored:
 
 def paths(folder: pathlib.Path) -> list[pathlib.Path]:
     """Return the files of a model. Raises WeightsError if there is none."""
-    found = sorted(folder.glob("*.safetensors"))
-    if not found:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
         raise errors.WeightsError(f"{folder} holds no .safetensors file")
-    return found
+    return files
 
 
 def num_bytes(folder: pathlib.Path) -> int:

@@ -27,7 +27,7 @@ spec:
   maxSteps: %(steps)d
   model: {name: "builtin:smollm2-135m-instruct"}
   data: {template: "raw", train: [{name: t, path: t.jsonl, maxPromptTokens: 32}]}
-  algorithm: {groupSize: 4, promptsPerStep: 2, loss: {clipHigh: "0.28"}}
+  algorithm: {groupSize: 4, promptsPerStep: 2, loss: {proximal: Recompute, clipHigh: "0.28"}}
   rollout: {engine: {maxModelLen: 64, maxNumSeqs: 4}, sampling: {maxTokens: 8}}
   verifier: {rewards: [{name: sum, type: exact}]}
   checkpoint: {everySteps: 5}
