@@ -44,7 +44,12 @@ class Process:
         self._log = log.open("ab")
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
-            env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(
+                    [str(pathlib.Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+                ),
+            },
         )  # fmt: skip
 
     def say(self, line: str) -> None:
