@@ -67,7 +67,7 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         "rollout.gateway is needed",
         "rollout.gateway",
         {"workflow": {"type": "external"}, "rollout.gateway": {}},
-        {"workflow": {"type": "external"}},
+        {"workflow": {"type": "rlvr"}, "rollout.gateway": {}},
     ),
     (
         "sessionSeconds must be",
