@@ -143,6 +143,11 @@ class CoordinatorConfig(SpecConfig):
         return self.spec.evaluation.sampling.request(own or self.spec.data.template)
 
 
+def host_and_port(host: str, port: int) -> str:
+    """Return the address of a port as URLs and gRPC write it: an IPv6 host is in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class PeerConfig(_Frozen):
     """Where a rollout serves weights to other rollouts. host: as they dial it, in a cluster the pod's own address,
     RLJOB_POD_IP; empty: it serves nobody. server_name: the name that certificates of rollouts have.
@@ -158,7 +163,7 @@ class PeerConfig(_Frozen):
         """What others dial, empty if they cannot."""
         if not self.host:
             return ""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_and_port(self.host, self.port)
 
 
 class GatewayConfig(_Frozen):

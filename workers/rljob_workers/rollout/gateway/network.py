@@ -56,8 +56,7 @@ class Gateway:
             port = await self._listener.start(self._config.bind_host, self._config.port)
         except OSError as error:
             raise errors.UnavailableError(f"port {self._config.port} of the gateway: {error}") from error
-        host = self._config.host
-        self._address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self._address = f"http://{process_config.host_and_port(self._config.host, port)}"
         logger.info("served agents on port %d", port, extra={"event": "gateway_ready"})
         return self
 

@@ -45,17 +45,23 @@ def chat(number: int, *, answer: str, tools: str = "") -> Move:
     return Move(number=number, cut=0, rewritten=None, said="a", answer=answer, tools=tools, plain=False)
 
 
+def calls_to(
+    model: sampled.PairModel, tokens: sampled.PairTokens, *, template: str, max_model_len: int
+) -> episode_calls.EpisodeCalls:
+    return episode_calls.EpisodeCalls(
+        asker=turns.Asker(tokens=tokens, template=template),
+        tool_reader=READER,
+        client=turns.EpisodeClient(inner=model, seed=1, max_model_len=max_model_len),
+        gconfig=types.Sampling(),
+    )
+
+
 async def played(
     moves: Sequence[Move], tokens: sampled.PairTokens
 ) -> tuple[episode_calls.EpisodeCalls, sampled.PairModel]:
     """Make the moves of a client, one call each."""
     model = sampled.PairModel()
-    calls = episode_calls.EpisodeCalls(
-        asker=turns.Asker(tokens=tokens, template="chat"),
-        tool_reader=READER,
-        client=turns.EpisodeClient(inner=model, seed=1, max_model_len=1 << 20),
-        gconfig=types.Sampling(),
-    )
+    calls = calls_to(model, tokens, template="chat", max_model_len=1 << 20)
     chats: list[tuple[conversation.Message, ...]] = [()]
     texts = [""]
     for move in moves:
@@ -112,12 +118,7 @@ def test_a_conversation_that_only_grows_is_one_row_whatever_its_length() -> None
 @pytest.mark.parametrize("prompt", ["question", (5, 6, 7)])
 async def test_a_plain_prompt_that_goes_on_keeps_the_sampled_ids(prompt: str | tuple[int, ...]) -> None:
     model = sampled.PairModel(["yes", "no"])
-    calls = episode_calls.EpisodeCalls(
-        asker=turns.Asker(tokens=sampled.PairTokens(), template="raw"),
-        tool_reader=READER,
-        client=turns.EpisodeClient(inner=model, seed=1, max_model_len=1024),
-        gconfig=types.Sampling(),
-    )
+    calls = calls_to(model, sampled.PairTokens(), template="raw", max_model_len=1024)
     await calls.answer(conversation.Call(prompt=prompt))
     (first,) = calls.history.finished()
     after = f"{prompt}yes and" if isinstance(prompt, str) else (*first.ids, 8)
@@ -129,12 +130,7 @@ async def test_a_plain_prompt_that_goes_on_keeps_the_sampled_ids(prompt: str | t
 
 async def test_a_plain_prompt_that_cuts_an_answer_is_a_fork_with_ids_of_its_own() -> None:
     model = sampled.PairModel(["yes and no", "no"])
-    calls = episode_calls.EpisodeCalls(
-        asker=turns.Asker(tokens=sampled.PairTokens(), template="raw"),
-        tool_reader=READER,
-        client=turns.EpisodeClient(inner=model, seed=1, max_model_len=1024),
-        gconfig=types.Sampling(),
-    )
+    calls = calls_to(model, sampled.PairTokens(), template="raw", max_model_len=1024)
     await calls.answer(conversation.Call(prompt="question"))
     await calls.answer(conversation.Call(prompt="questionyes but"))
     second = calls.history.finished()[1]
