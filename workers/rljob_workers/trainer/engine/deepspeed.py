@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from rljob_api import errors, process_config, types
 from rljob_workers.trainer.engine import deepspeed_config, masters, mfu, schedule
-from rljob_workers.trainer.model import adapters, batch_tensors, loading, policy, selftest
+from rljob_workers.trainer.model import adapters, batch_tensors, loading, policy, reference, selftest
 
 # DeepSpeed's autotuner, which nothing here uses, imports MLflow where it is installed: 0.7 s at each start.
 _mlflow = sys.modules.setdefault("mlflow", None)  # type: ignore[arg-type]  # None: not to be imported
@@ -245,9 +245,7 @@ def _place(module: torch.nn.Module, settings: deepspeed_config.Config, device: t
             parameter.ds_optim_param = True  # type: ignore[attr-defined]
 
 
-def place_frozen(
-    config: process_config.TrainerConfig, device: torch.device
-) -> Callable[[torch.nn.Module], torch.nn.Module]:
+def place_frozen(config: process_config.TrainerConfig, device: torch.device) -> reference.Place:
     """Return what makes, of a module that is never trained, one to call in its place: on this rank's device or, under
     ZeRO-3, divided among the ranks as what is trained is. Calls are collective then.
     """

@@ -33,12 +33,16 @@ class Scene:
         assert session is not None
         return session
 
+    async def begun(self) -> "tuple[asyncio.Task[object], sessions.Session]":
+        """Offer an attempt to an agent that takes it at once."""
+        run = self.offered()
+        await asyncio.sleep(0)
+        return run, await self.taken()
+
 
 async def test_an_attempt_is_taken_once_and_ends_with_the_rewards() -> None:
     scene = Scene()
-    run = scene.offered()
-    await asyncio.sleep(0)
-    session = await scene.taken()
+    run, session = await scene.begun()
     assert await scene.sessions.take(0.0) is None
     assert scene.sessions.find(session.name) is session
     session.close(1.5)
@@ -67,9 +71,7 @@ async def test_an_agent_waits_no_longer_than_it_said() -> None:
 @pytest.mark.covers("workflows 7")
 async def test_a_silent_agent_frees_its_attempt_at_the_deadline() -> None:
     scene = Scene()
-    run = scene.offered()
-    await asyncio.sleep(0)
-    session = await scene.taken()
+    run, session = await scene.begun()
     await scene.clock.advance(59.0)
     assert not run.done()
     await scene.clock.advance(1.0)
@@ -100,9 +102,7 @@ async def test_it_is_told_once_a_minute_however_many_attempts_wait(caplog: pytes
 
 async def test_each_call_begins_the_silence_anew_but_not_the_session() -> None:
     scene = Scene()
-    run = scene.offered()
-    await asyncio.sleep(0)
-    session = await scene.taken()
+    run, session = await scene.begun()
     for _ in range(5):
         await scene.clock.advance(50.0)
         with session.call():
@@ -115,9 +115,7 @@ async def test_each_call_begins_the_silence_anew_but_not_the_session() -> None:
 
 async def test_a_call_under_way_is_no_silence() -> None:
     scene = Scene()
-    run = scene.offered()
-    await asyncio.sleep(0)
-    session = await scene.taken()
+    run, session = await scene.begun()
     with session.call():
         await scene.clock.advance(200.0)
         assert not run.done()
@@ -128,9 +126,7 @@ async def test_a_call_under_way_is_no_silence() -> None:
 
 async def test_a_call_is_cancelled_with_its_session() -> None:
     scene = Scene()
-    run = scene.offered()
-    await asyncio.sleep(0)
-    session = await scene.taken()
+    run, session = await scene.begun()
 
     async def call() -> None:
         with session.call():
@@ -186,9 +182,7 @@ async def test_an_agent_that_waits_has_its_place_already() -> None:
 
 async def test_the_rewards_that_come_first_count() -> None:
     scene = Scene()
-    run = scene.offered()
-    await asyncio.sleep(0)
-    session = await scene.taken()
+    run, session = await scene.begun()
     session.close(1.0)
     session.close(2.0)
     session.abandon()
