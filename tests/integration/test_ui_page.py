@@ -20,6 +20,8 @@ def address(tmp_path: pathlib.Path) -> Iterator[str]:
     browser.require()
     run = run_folders.finished_run(tmp_path)
     run_folders.dump_row(run, "g1", version=2, head_version=1, version_rle=[[1, 1], [2, 1]], completion=WRITTEN)
+    tokens = {"texts": [WRITTEN, "<b>last</b>"], "logprobs": [-0.25, -4.0]}
+    run_folders.dump_row(run, "g2", version=2, completion=f"{WRITTEN}<b>last</b>", tokens=tokens)
     with server.Server(server.Site(views.Runs(run.path.parent), token=TOKEN), port=0) as serves:
         thread = threading.Thread(target=serves.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -33,7 +35,16 @@ def address(tmp_path: pathlib.Path) -> Iterator[str]:
     [
         ("", ["small", "finished", "held-out"]),
         ("#/run/small", ["Reward", "<svg", "polyline", "not running"]),
-        ("#/run/small/trajectories", ["group g1, sample 0", "versions 1 to 2", "onerror", "sampled, 2 tokens"]),
+        (
+            "#/run/small/trajectories",
+            [
+                "group g1, sample 0",
+                "versions 1 to 2",
+                "onerror",
+                "sampled, 2 tokens",
+                "(log-probability -4), version 2",
+            ],
+        ),
         ("#/run/small/trajectories?reward=big", ["--reward is 'big', but must be a number"]),
         ("#/run/none", ["there is no run 'none'"]),
     ],

@@ -180,10 +180,10 @@ class ObservabilitySpec(Section):
     trajectory_dump: Literal["None", "Sampled", "All"] = Field(
         default="Sampled", description="Which groups are written to files; Sampled: four of each version and rollout."
     )
-    trajectory_dump_also: tuple[Literal["Text", "LegacyMonitor"], ...] = Field(
+    trajectory_dump_also: tuple[Literal["Text", "LegacyMonitor", "Tokens"], ...] = Field(
         default=(),
-        max_length=2,
-        description="Further files: Text to read, turn by turn; LegacyMonitor: AReaL's monitor, a line per turn.",
+        max_length=3,
+        description="Text: files to read, turn by turn; LegacyMonitor: AReaL's, a line per turn; Tokens: log-probs.",
     )
     log_level: LogLevel = Field(default="Info", description="Least severe log line.")
     trackers: tuple[TrackerSpec, ...] = Field(

@@ -53,6 +53,18 @@ def segments(row: types.Trajectory, tokens: protocols.Tokens) -> list[dict[str, 
     return parts
 
 
+def token_fields(row: types.Trajectory, tokens: protocols.Tokens) -> dict[str, object]:
+    """Return text and behavior log-probability (nats; None where nothing was sampled) of each token after the prompt.
+
+    A token that is a part of a character has no text of its own: such parts read as U+FFFD.
+    """
+    places = range(row.prompt_len, len(row.tokens))
+    return {
+        "texts": [tokens.decode_exact([row.tokens[place]]) for place in places],
+        "logprobs": [round(float(row.logprobs[place]), 4) if row.loss_mask[place] else None for place in places],
+    }
+
+
 def turn_fields(turn: protocols.TurnRecord) -> dict[str, object]:
     """Return what the line says of one turn: its own lengths and versions."""
     return {
@@ -72,6 +84,8 @@ def row_fields(
     row: types.Trajectory,
     turns: RowTurns,
     tokens: protocols.Tokens,
+    *,
+    with_tokens: bool = False,
 ) -> dict[str, object]:
     """Return the line of one row; it lists the turns that the row trains, if the episode has several."""
     ids = list(row.tokens)
@@ -93,6 +107,7 @@ def row_fields(
         "completion": tokens.decode_exact(ids[row.prompt_len :]),
         "segments": segments(row, tokens),
         "turns": [turn_fields(turn) for turn in turns.records] if turns.count > 1 else None,
+        **({"tokens": token_fields(row, tokens)} if with_tokens else {}),
     }
 
 
@@ -131,12 +146,15 @@ def monitor_fields(turn: protocols.TurnRecord) -> dict[str, object]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """An empty folder switches dumps off. groups_per_version 0: all groups. text, monitor: further files."""
+    """An empty folder switches dumps off. groups_per_version 0: all groups. text, monitor: further files. tokens: each
+    token by itself, too.
+    """
 
     folder: str
     groups_per_version: int = 0
     text: bool = False
     monitor: bool = False
+    tokens: bool = False
 
 
 # Groups of each version that one rollout dumps where a sample is asked for.
@@ -149,6 +167,7 @@ def options_of(observability: ObservabilitySpec, folder: str) -> Options:
         groups_per_version=SAMPLED_GROUPS if observability.trajectory_dump == "Sampled" else 0,
         text="Text" in observability.trajectory_dump_also,
         monitor="LegacyMonitor" in observability.trajectory_dump_also,
+        tokens="Tokens" in observability.trajectory_dump_also,
     )
 
 
@@ -187,7 +206,7 @@ class Dumper:
         folder = Path(self._options.folder)
         kind = "eval-rollout" if lease.kind is enums.GroupKind.EVALUATION else "rollout"
         for member, row, turns in _rows(scored):
-            fields = row_fields(lease, row, turns, self._tokens)
+            fields = row_fields(lease, row, turns, self._tokens, with_tokens=self._options.tokens)
             path = folder / kind / str(fields["tail_version"]) / f"{lease.group_id}.jsonl"
             yield path, _line(fields)
             if self._options.text:

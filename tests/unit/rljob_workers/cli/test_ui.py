@@ -124,6 +124,28 @@ def test_a_trajectory_has_its_parts_versions_and_verdict(site: server.Site, dump
     assert (row["version_rle"], row["reason"], row["reward"]) == ([[3, 2]], "ok", 1.0)
 
 
+def test_tokens_that_were_dumped_by_themselves_have_their_log_probability_and_version(
+    site: server.Site, dumped: Dump
+) -> None:
+    segments = [{"role": "prompt", "len": 3, "text": "1 + 1 = "}, {"role": "gen", "len": 1, "text": "2"}]
+    segments += [{"role": "context", "len": 1, "text": "."}, {"role": "gen", "len": 2, "text": "ok"}]
+    tokens = {"texts": ["2", ".", "o", "k"], "logprobs": [-0.5, None, -1.5, -2.0]}
+    dumped("g1", version=3, version_rle=[[2, 1], [3, 2]], seqlen=7, segments=segments, tokens=tokens)
+    _, body = got(site, "/api/runs/small/trajectories")
+    assert [part["by_token"] for part in body["rows"][0]["parts"]] == [
+        [],
+        [["2", -0.5, 2]],
+        [],
+        [["o", -1.5, 3], ["k", -2.0, 3]],
+    ]
+
+
+def test_a_line_whose_tokens_lack_log_probabilities_is_left_out(site: server.Site, dumped: Dump) -> None:
+    dumped("g1", tokens={"texts": ["2", "3"], "logprobs": [-0.5]})
+    _, body = got(site, "/api/runs/small/trajectories")
+    assert (body["rows"], body["unreadable"]) == ([], 1)
+
+
 def test_a_long_text_is_cut_and_says_by_how_much(site: server.Site, dumped: Dump) -> None:
     dumped("g1", completion="x" * (views.MOST_CHARS + 7))
     _, body = got(site, "/api/runs/small/trajectories")

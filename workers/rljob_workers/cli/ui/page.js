@@ -3,6 +3,8 @@
 
 const COLORS = ["#2f78d7", "#e08a1e", "#2a9d6f", "#b0489b", "#7a6bd1", "#c0504d", "#4f9ba8", "#8a8f2a"];
 const REFRESH_MS = 3000;
+// A token of this log-probability or less has the darkest colour.
+const SURPRISING_NATS = 5;
 const SVG = "http://www.w3.org/2000/svg";
 const main = document.getElementById("main");
 let timer = 0;
@@ -42,7 +44,7 @@ function color(index) {
 
 // A curve for each series over steps, with the values at the pointer in the legend.
 function chart({ title, unit, series }) {
-  const width = 420, height = 170, left = 46, right = 8, top = 8, bottom = 22;
+  const width = 420, height = 170, left = 54, right = 8, top = 8, bottom = 22;
   const names = Object.keys(series);
   const points = names.flatMap((name) => series[name]);
   const xs = points.map((point) => point[0]), ys = points.map((point) => point[1]);
@@ -167,6 +169,19 @@ function versionStrip(runs) {
   return strip;
 }
 
+// Tokens by themselves: the darker the less probable each was when it was sampled, underlined by weight version.
+function separateTokens(tokens) {
+  return tokens.map(([text, logprob, version]) => {
+    if (logprob === null) return element("span", {}, text);
+    const title = `${share(Math.exp(logprob))} (log-probability ${number(logprob)}), version ${version}`;
+    const token = element("span", { class: "token", title }, text);
+    const unlikely = Math.min(1, -logprob / SURPRISING_NATS);
+    token.style.background = `color-mix(in srgb, var(--unlikely) ${Math.round(100 * unlikely)}%, transparent)`;
+    token.style.borderBottomColor = color(version);
+    return token;
+  });
+}
+
 function trajectory(row) {
   const versions = row.head_version === row.tail_version
     ? `version ${row.head_version}` : `versions ${row.head_version} to ${row.tail_version}`;
@@ -178,7 +193,7 @@ function trajectory(row) {
   const names = { prompt: "prompt", gen: "sampled" };
   const parts = row.parts.map((part) => element("div", {},
     element("div", { class: "dim" }, `${names[part.role] || "context"}, ${part.tokens} tokens`),
-    element("div", { class: `part ${part.role}` }, part.text),
+    element("div", { class: `part ${part.role}` }, ...(part.by_token.length ? separateTokens(part.by_token) : [part.text])),
     part.characters_left_out
       ? element("div", { class: "dim" }, `${number(part.characters_left_out)} more characters`) : null));
   const turns = (row.turns || []).map((turn, index) => element("div", { class: "dim" },

@@ -18,6 +18,8 @@ from rljob_workers.local.rundir import dumps, group_facts, history, layout
 
 JsonObject = dict[str, object]
 Points = list[tuple[int, float]]
+# Text of a token, and if it was sampled its log-probability in nats and the weight version.
+Token = tuple[str, float | None, int | None]
 
 # Of one text of a trajectory, characters; the command line shows all.
 MOST_CHARS = 20_000
@@ -135,19 +137,36 @@ def charts(run: history.Run) -> list[Chart]:
 def row_view(row: dumps.Row, facts: group_facts.Facts) -> JsonObject:
     """Return a trajectory as it is shown: its parts with their texts, cut at `MOST_CHARS`, and what became of it."""
     fields = trajectories.row_fields(row, facts)
-    left_out = ("prompt", "completion", "segments")
+    left_out = ("prompt", "completion", "segments", "tokens")
+    tokens = _tokens(row)
     return {
         **{name: value for name, value in fields.items() if name not in left_out},
-        "parts": [
-            {
-                "role": part.role,
-                "tokens": part.len,
-                "text": part.text[:MOST_CHARS],
-                "characters_left_out": max(0, len(part.text) - MOST_CHARS),
-            }
-            for part in row.parts
-        ],
+        "parts": [_part_view(part, itertools.islice(tokens, part.len)) for part in row.parts],
     }
+
+
+def _part_view(part: dumps.Part, tokens: Iterable[Token]) -> JsonObject:
+    listed = list(tokens)
+    sizes = itertools.accumulate(len(text) for text, _, _ in listed)
+    return {
+        "role": part.role,
+        "tokens": part.len,
+        "text": part.text[:MOST_CHARS],
+        "characters_left_out": max(0, len(part.text) - MOST_CHARS),
+        "by_token": [token for token, size in zip(listed, sizes, strict=True) if size <= MOST_CHARS]
+        if part.role == "gen"
+        else [],
+    }
+
+
+def _tokens(row: dumps.Row) -> Iterator[Token]:
+    """Yield the tokens of a row from the first on; those of the prompt have no text of their own."""
+    if row.tokens is None:
+        return
+    yield from itertools.repeat(("", None, None), row.prompt_len)
+    versions = itertools.chain.from_iterable(itertools.repeat(version, count) for version, count in row.version_rle)
+    for text, logprob in zip(row.tokens.texts, row.tokens.logprobs, strict=True):
+        yield text, logprob, None if logprob is None else next(versions, None)
 
 
 def plain(value: object) -> object:

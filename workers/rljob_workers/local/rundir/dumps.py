@@ -44,6 +44,21 @@ class Turn(pydantic.BaseModel):
     reason: str = ""
 
 
+class Tokens(pydantic.BaseModel):
+    """Each token after the prompt: its text, and its log-probability in nats, None where it was not sampled."""
+
+    model_config = pydantic.ConfigDict(frozen=True)
+
+    texts: tuple[str, ...]
+    logprobs: tuple[float | None, ...]
+
+    @pydantic.model_validator(mode="after")
+    def _as_many_of_both(self) -> "Tokens":
+        if len(self.texts) != len(self.logprobs):
+            raise ValueError(f"{len(self.texts)} texts of tokens have {len(self.logprobs)} log-probabilities")
+        return self
+
+
 class Row(pydantic.BaseModel):
     """One line of a dump. Lengths are tokens; versions are weight version ids, -1 where nothing was sampled."""
 
@@ -68,6 +83,7 @@ class Row(pydantic.BaseModel):
     completion: str
     segments: tuple[Part, ...] | None = None
     turns: tuple[Turn, ...] | None = None
+    tokens: Tokens | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -215,6 +215,25 @@ def test_a_sample_of_dumps_is_four_groups_of_each_version() -> None:
 
 @pytest.mark.covers("workflows 10")
 def test_further_files_of_a_dump_are_asked_for_by_name() -> None:
-    named = section(ObservabilitySpec, trajectory_dump_also=("Text", "LegacyMonitor"))
+    named = section(ObservabilitySpec, trajectory_dump_also=("Text", "LegacyMonitor", "Tokens"))
     options = dumps.options_of(named, "/d")
-    assert (options.text, options.monitor) == (True, True)
+    assert (options.text, options.monitor, options.tokens) == (True, True, True)
+
+
+@pytest.mark.covers("workflows 10")
+def test_each_token_after_the_prompt_has_its_text_and_if_it_was_sampled_its_log_probability(
+    tmp_path: pathlib.Path,
+) -> None:
+    inserted = dataclasses.replace(
+        makers.make_trajectory(prompt=(65,), completion=(66, 67, 68)),
+        loss_mask=types.mask([0, 1, 0, 1]),
+        logprobs=types.floats([0.0, -0.5, 0.0, -2.25]),
+        versions=types.ints([-1, 0, -1, 0]),
+        turn_ids=types.ints([-1, 0, -1, 1]),
+        num_turns=2,
+    )
+    group = dataclasses.replace(makers.make_group(group_id="g"), trajectories=(inserted,))
+    dumper = dumps.Dumper(dumps.Options(folder=str(tmp_path), tokens=True), fakes.FakeTokens())
+    dumper.dump(fakes.make_lease(group_id="g"), scored(group))
+    (line,) = read(tmp_path / "rollout" / "0" / "g.jsonl")
+    assert line["tokens"] == {"texts": ["B", "C", "D"], "logprobs": [-0.5, None, -2.25]}
