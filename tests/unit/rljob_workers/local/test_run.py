@@ -148,7 +148,9 @@ def finish(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def test_finished_run_ends_in_order_and_leaves_summary_and_report(stage: Stage) -> None:
+def test_finished_run_ends_in_order_leaves_summary_and_report_and_says_so_when_it_is_started_again(
+    stage: Stage,
+) -> None:
     code, out, err = finish(stage.begin(steps=6))
     assert (code, err) == (0, "")
     marked.assert_untold(out)
@@ -165,12 +167,8 @@ def test_finished_run_ends_in_order_and_leaves_summary_and_report(stage: Stage) 
     assert "<svg" not in (stage.run_dir / "report.html").read_text()
     assert "data:image/svg+xml" in (stage.run_dir / "report.html").read_text()
     assert re.search(r"mean reward \(first 3 steps, last 5\) +0\.200 +0\.400", out)
-
-
-def test_finished_run_says_so_when_it_is_started_again(stage: Stage) -> None:
-    finish(stage.begin(steps=2))
     count = len(stage.events)
-    code, out, _ = finish(stage.begin(steps=2))
+    code, out, _ = finish(stage.begin(steps=6))
     assert code == 0
     assert "is finished" in out
     assert len(stage.events) == count
@@ -224,22 +222,30 @@ def test_second_ctrl_c_ends_at_once(stage: Stage) -> None:
     assert stage.left_over() == []
 
 
-@pytest.mark.parametrize("role", ["coordinator", "rollout", "verifier", "trainer"])
-def test_run_survives_kill_9_of_each_role(stage: Stage, role: str) -> None:
+def test_run_survives_kill_9_of_each_role_in_turn(stage: Stage) -> None:
     hold = stage.folder / "hold"
     hold.touch()
     process = stage.begin(steps=12)
-    # Its own word, too: the second start would else be the first that is reported.
-    wait_for(lambda: stage.step >= 2 and role in stage.pids() and f"{role} started" in stage.events)
-    os.kill(stage.pids()[role], signal.SIGKILL)
-    wait_for(lambda: stage.events.count(f"{role} started") == 2)
+    wait_for(lambda: stage.step >= 2)
+    roles = ("coordinator", "rollout", "verifier", "trainer")
+    for role in roles:
+        _kill_once_started(stage, role)
     hold.unlink()
     code, out, _ = finish(process)
     assert code == 0
-    assert f"{role} ended with signal SIGKILL" in out
+    assert all(f"{role} ended with signal SIGKILL" in out for role in roles)
     assert stage.left_over() == []
     report = (stage.run_dir / "report.html").read_text()
-    assert "signal SIGKILL, restart in 1 s (infrastructure failure)" in report
+    assert report.count("signal SIGKILL, restart in 1 s (infrastructure failure)") == len(roles)
+
+
+def _kill_once_started(stage: Stage, role: str) -> None:
+    """Kill a role that runs, and wait for the next to say that it has started."""
+    # Its own word, too: the second start would else be the first that is reported.
+    wait_for(lambda: role in stage.pids() and f"{role} started" in stage.events)
+    starts = stage.events.count(f"{role} started")
+    os.kill(stage.pids()[role], signal.SIGKILL)
+    wait_for(lambda: stage.events.count(f"{role} started") > starts)
 
 
 def test_kill_9_of_the_runner_leaves_nothing_and_the_same_command_goes_on(stage: Stage) -> None:
