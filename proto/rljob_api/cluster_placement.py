@@ -30,6 +30,11 @@ MODEL_DIR = "/var/lib/rljob-model"
 DATA_DIR = "/data"
 
 
+def state_folder(uid: str) -> str:
+    """Return where the coordinator of the job of that uid has its ledger and history."""
+    return posixpath.join(STATE_DIR, uid)
+
+
 def tls_files(trust_domain: str) -> process_config.TlsConfig:
     """Return where a pod finds its certificate: under the keys of its role's Secret."""
     return process_config.TlsConfig(
@@ -66,7 +71,7 @@ def cluster_placement(
     of later attempts are told by their environment. image_device: what the worker image here is for, where the
     manifest says nothing of it. A claim may serve many jobs, so folders hold the job's uid.
     """
-    state, storage = (posixpath.join(folder, job.metadata.uid) for folder in (STATE_DIR, STORAGE_DIR))
+    state, storage = state_folder(job.metadata.uid), posixpath.join(STORAGE_DIR, job.metadata.uid)
     files_carry_weights = job.spec.weight_sync.transport == "file"
     coordinator = service_host(job, enums.Role.COORDINATOR)
     return Placement(

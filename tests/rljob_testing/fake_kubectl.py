@@ -31,7 +31,10 @@ class FakeKubectl:
     def answers(self, words: str, body: object) -> None:
         """`words` are those of the call without options; JSON unless `body` is text."""
         text = body if isinstance(body, str) else json.dumps(body)
-        (self._folder / f"answer.{words.replace(' ', '.')}").write_text(text)
+        path = self._folder / f"answer.{words.replace(' ', '.')}"
+        # A word may be a path.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
     def calls(self) -> list[str]:
         """Every call, with its options."""

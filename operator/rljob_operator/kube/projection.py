@@ -7,6 +7,7 @@ compared with what is wanted.
 
 import dataclasses
 import fractions
+import functools
 import json
 import re
 import zlib
@@ -199,7 +200,7 @@ def project_pod(raw: Mapping[str, Any]) -> PodView | None:
     end = next((state for state in ends if state.get("exitCode")), ends[-1] if ends else None)
     waits = [state for each in containers if (state := (each.get("state") or {}).get("waiting"))]
     unplaced = _unplaced(status)
-    conditions = frozenset((container["type"], container["status"]) for container in status.get("conditions") or ())
+    conditions = _shared(tuple((each["type"], each["status"]) for each in status.get("conditions") or ()))
     cost = (metadata.get("annotations") or {}).get(DELETION_COST)
     pod = Pod(
         name=metadata["name"],
@@ -237,6 +238,12 @@ def project_pod(raw: Mapping[str, Any]) -> PodView | None:
         cpu_milli=int(1000 * _requested(raw, lambda name: name == "cpu")),
     )
     return PodView(version=version_of(raw), owner=labels[UID_LABEL], pod=pod)
+
+
+# Ten thousand pods are in a few different states.
+@functools.lru_cache(maxsize=4096)
+def _shared(conditions: tuple[tuple[str, str], ...]) -> frozenset[tuple[str, str]]:
+    return frozenset(conditions)
 
 
 def _requested(raw: Mapping[str, Any], counts: Callable[[str], bool]) -> fractions.Fraction:

@@ -10,6 +10,7 @@ Each child says in an annotation what it was last applied from. A webhook may ch
 """
 
 import fractions
+import functools
 import hashlib
 import json
 import re
@@ -184,8 +185,14 @@ def _same_quantity(left: object, right: object) -> bool:
 
 def quantity(value: object) -> fractions.Fraction | None:
     """Return the value of a Kubernetes quantity such as "500m" or "1Gi"; None if it is none."""
-    match = _QUANTITY.match(str(value))
-    if match is None or isinstance(value, bool):
+    return None if isinstance(value, bool) else _quantity(str(value))
+
+
+# Ten thousand pods ask for a few different amounts.
+@functools.lru_cache(maxsize=4096)
+def _quantity(text: str) -> fractions.Fraction | None:
+    match = _QUANTITY.match(text)
+    if match is None:
         return None
     number, suffix = match.group(1), match.group(2) or ""
     try:

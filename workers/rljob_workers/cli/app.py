@@ -444,22 +444,38 @@ def report(
 
 @app.command()
 def ui(
+    ctx: typer.Context,
     folder: Annotated[
         pathlib.Path | None,
         typer.Argument(metavar="[RUNS]", help="Folder of run directories, or one of them.", show_default="runs"),
     ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 for any free one.")] = 8321,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Show the jobs of a namespace, with kubectl's rights.")
+    ] = False,
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
 ) -> None:
-    """Show the runs of this machine in a browser: curves, who waits for whom, trajectories. Read only.
+    """Show the runs of this machine, or the jobs of a namespace, in a browser. Read only.
+
+    Curves, who waits for whom and trajectories; of jobs in a cluster their curves if you may exec into their
+    coordinators, and no trajectories.
 
     Prints the address. It answers this machine alone, to who has the token in it; from elsewhere use
     `ssh -L 8321:127.0.0.1:8321`. Ctrl-C ends it, and no run.
     """
-    from rljob_workers.cli.ui import server
+    from rljob_workers.cli.ui import cluster_runs, server, views
     from rljob_workers.local import prepare
 
     def serve() -> int:
-        server.serve(folder or prepare.default_run_dir(""), port=port)
+        if folder is not None and (cluster or namespace or context):
+            raise errors.ManifestError(
+                f"RUNS is {folder}, a folder of this machine, which cannot be combined with --cluster, --namespace or"
+                " --context"
+            )
+        client = _cluster_of(ctx, run_dir=folder, cluster=cluster, namespace=namespace, context=context)
+        local = views.Runs(folder or prepare.default_run_dir(""))
+        server.serve(cluster_runs.ClusterRuns(client, namespace=namespace) if client else local, port=port)
         return int(enums.ExitCode.OK)
 
     _exit_with(serve)

@@ -62,14 +62,25 @@ def find(client: kubectl.Kubectl, job: str) -> Job:
     Raises ManifestError if there are none or several to choose from, ClusterError if the cluster does not answer.
     """
     if job:
-        return job_of(client.get(_RESOURCE, name_of(job)))
-    jobs = client.get(_RESOURCE)["items"]
+        return job_of(body(client, name_of(job)))
+    jobs = bodies(client)
     if len(jobs) == 1:
         return job_of(jobs[0])
     if not jobs:
         raise errors.ManifestError("no RLJob was found in this namespace: select another with --namespace")
     job_names = ", ".join(sorted(str(job["metadata"]["name"]) for job in jobs)[:8])
     raise errors.ManifestError(f"there are {len(jobs)} RLJobs in this namespace ({job_names}): specify one")
+
+
+def bodies(client: kubectl.Kubectl) -> Sequence[kubectl.Object]:
+    """Return all RLJobs of the namespace as the API server has them. Raises ClusterError."""
+    found: Sequence[kubectl.Object] = client.get(_RESOURCE)["items"]
+    return found
+
+
+def body(client: kubectl.Kubectl, name: str) -> kubectl.Object:
+    """Return one RLJob as the API server has it. Raises ClusterError."""
+    return client.get(_RESOURCE, name)
 
 
 def name_of(job: str) -> str:

@@ -52,7 +52,7 @@ class Answer:
 class Site:
     """Every address of the site. Pure but for what `runs` reads."""
 
-    def __init__(self, runs: views.Runs, *, token: str) -> None:
+    def __init__(self, runs: views.Source, *, token: str) -> None:
         """token: what a request has to know."""
         self._runs, self._token = runs, token
 
@@ -177,9 +177,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Requests are of no interest to who started the command, and their lines would hold the token."""
 
 
-def serve(folder: pathlib.Path, *, port: int) -> None:
-    """Serve the runs below `folder` until interrupted. Raises UnavailableError if the port is taken."""
+def serve(runs: views.Source, *, port: int) -> None:
+    """Serve the runs until interrupted. Raises UnavailableError if the port is taken."""
     token = secrets.token_urlsafe(24)
-    with Server(Site(views.Runs(folder), token=token), port=port) as server:
+    with Server(Site(runs, token=token), port=port) as server:
         print(f"http://{HOST}:{server.server_port}/?token={token}", flush=True)
         server.serve_forever()

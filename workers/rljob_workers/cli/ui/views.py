@@ -10,6 +10,7 @@ import pathlib
 import statistics
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from rljob_api import enums, errors
 from rljob_workers.cli import inspect, trajectories, why_text
@@ -179,6 +180,19 @@ def plain(value: object) -> object:
         case list() | tuple():
             return [plain(item) for item in value]
     return value
+
+
+class Source(Protocol):
+    """Where runs are looked up."""
+
+    def listed(self) -> JsonObject:
+        """Return all runs, the one that changed last first."""
+
+    def run(self, name: str) -> JsonObject:
+        """Return one run with its curves. Raises RLJobError if there is no such run."""
+
+    def trajectories(self, name: str, query: TrajectoryQuery) -> JsonObject:
+        """Return trajectories of a run. Raises RLJobError if they cannot be read."""
 
 
 class Runs:
