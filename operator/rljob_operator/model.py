@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api import enums, types
@@ -403,7 +404,8 @@ def ref_of(manifest: Manifest) -> Ref:
     kind = manifest.get("kind")
     if not isinstance(name, str) or not isinstance(kind, str):
         raise ValueError(f"need an object with kind and metadata.name, got {kind=} and {name=}")
-    return Ref(ref_kind(kind, str(manifest.get("apiVersion", ""))), name)
+    # Tens of thousands of objects are of two dozen kinds.
+    return Ref(sys.intern(ref_kind(kind, str(manifest.get("apiVersion", "")))), name)
 
 
 def ref_kind(kind: str, api_version: str) -> str:

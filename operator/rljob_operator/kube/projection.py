@@ -10,6 +10,7 @@ import fractions
 import functools
 import json
 import re
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -143,7 +144,7 @@ def project_child(raw: Mapping[str, Any]) -> ChildView:
         ref=ref_of(raw),
         uid=metadata["uid"],
         version=version_of(raw),
-        owner=owner_of(raw),
+        owner=sys.intern(owner_of(raw)),
         deleting="deletionTimestamp" in metadata,
         role=enums.Role(labels[ROLE_LABEL]) if has_role else by_name[0],
         attempt=(_number(labels.get(ATTEMPT_LABEL)) if has_role else 0) or by_name[1],
@@ -207,7 +208,7 @@ def project_pod(raw: Mapping[str, Any]) -> PodView | None:
         uid=metadata["uid"],
         role=enums.Role(labels[ROLE_LABEL]),
         attempt=_number(labels.get(ATTEMPT_LABEL)),
-        phase=status.get("phase", "Pending"),
+        phase=sys.intern(status.get("phase", "Pending")),
         ready=("Ready", "True") in conditions,
         deleting="deletionTimestamp" in metadata,
         exit_code=_exit_code(status, end),
@@ -227,7 +228,7 @@ def project_pod(raw: Mapping[str, Any]) -> PodView | None:
         unscheduled=unplaced.get("reason", ""),
         message=str((waits[0] if waits else unplaced).get("message", ""))[:_MOST_MESSAGE],
         deletion_cost=int(cost) if cost and cost.lstrip("-").isdigit() else 0,
-        node=(raw.get("spec") or {}).get("nodeName", ""),
+        node=sys.intern((raw.get("spec") or {}).get("nodeName", "")),
         runtime_class=(raw.get("spec") or {}).get("runtimeClassName", ""),
         preflight=_preflight(status),
         scheduled_at=_since(status, "PodScheduled"),
@@ -237,7 +238,8 @@ def project_pod(raw: Mapping[str, Any]) -> PodView | None:
         gpus=int(_requested(raw, is_gpu)),
         cpu_milli=int(1000 * _requested(raw, lambda name: name == "cpu")),
     )
-    return PodView(version=version_of(raw), owner=labels[UID_LABEL], pod=pod)
+    # All that a job has names it.
+    return PodView(version=version_of(raw), owner=sys.intern(labels[UID_LABEL]), pod=pod)
 
 
 # Ten thousand pods are in a few different states.

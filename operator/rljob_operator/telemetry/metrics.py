@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import prometheus_client
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 import rljob_api
@@ -41,6 +41,30 @@ SHOWN = (
 )  # fmt: skip
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What series are made of of a status, which is ten times as large. conditions: those of `SHOWN`, and whether they
+    are true. roles: desired pods by name. stalled: reason and role.
+    """
+
+    summary: str
+    conditions: tuple[tuple[Type, bool], ...]
+    roles: tuple[tuple[str, int], ...]
+    attempt: int | None
+    stalled: tuple[str, str] | None
+
+
+def shown(status: JobStatus) -> Shown:
+    statuses = conditions.statuses(status.conditions)
+    return Shown(
+        summary=status.summary or "Pending",
+        conditions=tuple((kind, statuses[kind] == "True") for kind in SHOWN if kind in statuses),
+        roles=tuple((role.name, role.desired) for role in status.roles),
+        attempt=status.attempt,
+        stalled=None if status.stalled is None else (status.stalled.reason, status.stalled.role),
+    )
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
     """What the series of one job are made of. pods: by role and state (ready, pending, failed).
@@ -52,7 +76,7 @@ class Row:
     labels: tuple[str, str]
     model: str
     pods: Mapping[tuple[str, str], int]
-    status: JobStatus
+    status: Shown
     isolation: Mapping[str, tuple[bool, bool]]
     certificate_ends: Mapping[enums.Role, float]
     pods_seen: tuple[Pod, ...] = ()
@@ -77,7 +101,7 @@ def row_of(
         labels=(job.metadata.namespace, job.metadata.name),
         model=job.spec.model.name,
         pods=_pods(observed),
-        status=observed.status,
+        status=shown(observed.status),
         isolation=_isolation(observed),
         certificate_ends=certificate_ends,
         pods_seen=observed.pods,
@@ -157,18 +181,18 @@ class _Jobs(Collector):
         )
         for row in list(self._rows.values()):
             info.add_metric((*row.labels, "", row.model, rljob_api.__version__), 1)
-            status, statuses = row.status, conditions.statuses(row.status.conditions)
-            state.add_metric((*row.labels, status.summary or "Pending"), 1)
-            for kind in (kind for kind in SHOWN if kind in statuses):
-                condition.add_metric((*row.labels, str(kind)), float(statuses[kind] == "True"))
-            for role in status.roles:
-                pods.add_metric((*row.labels, role.name, "desired"), role.desired)
+            status = row.status
+            state.add_metric((*row.labels, status.summary), 1)
+            for kind, is_true in status.conditions:
+                condition.add_metric((*row.labels, str(kind)), float(is_true))
+            for role, desired in status.roles:
+                pods.add_metric((*row.labels, role, "desired"), desired)
             for (name, what), count in row.pods.items():
                 pods.add_metric((*row.labels, name, what), count)
             if status.attempt is not None:
                 attempt.add_metric(row.labels, status.attempt)
             if status.stalled is not None:
-                stalled.add_metric((*row.labels, status.stalled.reason, status.stalled.role), 1)
+                stalled.add_metric((*row.labels, *status.stalled), 1)
             for layer, (required, holds) in row.isolation.items():
                 layers.add_metric((*row.labels, layer, str(required).lower()), float(holds))
             for owner, end in row.certificate_ends.items():
@@ -178,6 +202,35 @@ class _Jobs(Collector):
             if (used := row.used(self._now())) is not None:
                 _add_usage(row, used, gpus=gpus, cores=cores, tokens=tokens)
         yield from (info, state, condition, stalled, pods, attempt, layers, expiry, owners, gpus, cores, tokens)
+
+
+class _JobCounter(Collector):
+    """A counter with series of each job. The library's own takes half a kilobyte a series, and a job has thirty."""
+
+    def __init__(self, name: str, registry: prometheus_client.CollectorRegistry) -> None:
+        self._declared = _DECLARED[name]
+        # By namespace and name of the job, then by the other labels.
+        self._counts: dict[tuple[str, str], dict[tuple[str, ...], int]] = {}
+        self._labels: dict[tuple[str, ...], tuple[str, ...]] = {}
+        registry.register(self)
+
+    def add(self, job: tuple[str, str], *labels: str, count: int = 1) -> None:
+        """Count; a count of 0 begins a series: Prometheus sees no increase in one that begins with its first event."""
+        counts = self._counts.setdefault(job, {})
+        shared = self._labels.setdefault(labels, labels)
+        counts[shared] = counts.get(shared, 0) + count
+
+    def forget(self, job: tuple[str, str]) -> None:
+        self._counts.pop(job, None)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the one family."""
+        family = CounterMetricFamily(self._declared.name, self._declared.help, labels=self._declared.labels)
+        # Copies in one step: the page of metrics is made on another thread.
+        for job, counts in list(self._counts.items()):
+            for labels, count in list(counts.items()):
+                family.add_metric((*job, *labels), count)
+        yield family
 
 
 def _add_usage(
@@ -248,11 +301,11 @@ class Metrics:
         self._to_child = _histogram("rljob_operator_spec_to_child_seconds", self.registry)
         self._requests = _counter("rljob_operator_api_requests_total", self.registry)
         self._reports = _counter("rljob_operator_status_reports_total", self.registry)
-        self._restarts = _counter("rljob_restarts_total", of_jobs)
+        self._restarts = _JobCounter("rljob_restarts_total", of_jobs)
         self._startup = _histogram("rljob_startup_seconds", self.registry)
         self._run = _histogram("rljob_run_seconds", self.registry)
-        self._replacements = _counter("rljob_pod_replacements_total", of_jobs)
-        self._scales = _counter("rljob_rollout_scale_total", of_jobs)
+        self._replacements = _JobCounter("rljob_pod_replacements_total", of_jobs)
+        self._scales = _JobCounter("rljob_rollout_scale_total", of_jobs)
         self._recovery = _histogram("rljob_recovery_seconds", self.registry)
         self._recoveries: dict[str, Recoveries] = {}
         self._starts: dict[str, Starts] = {}
@@ -303,15 +356,14 @@ class Metrics:
             owner_labels=self._owner_labels,
             base=None if before is None else before.used(self._now()),
         )
-        # From 0: Prometheus sees no increase in a series that begins with its first event.
         for class_ in _CLASSES:
-            self._restarts.labels(*row.labels, str(enums.Role.TRAINER), class_)
+            self._restarts.add(row.labels, str(enums.Role.TRAINER), class_, count=0)
         if observed.pods and _is_meant_to_run(observed):
             for role in enums.Role:
                 for cause in Cause:
-                    self._replacements.labels(*row.labels, str(role), str(cause))
+                    self._replacements.add(row.labels, str(role), str(cause), count=0)
             for direction in ("up", "down"):
-                self._scales.labels(*row.labels, direction, _scaling_source(observed.job))
+                self._scales.add(row.labels, direction, _scaling_source(observed.job), count=0)
         self._follow_pods(key, observed, () if before is None else before.pods_seen)
 
     def _follow_pods(self, key: str, observed: Observed, before: tuple[Pod, ...]) -> None:
@@ -327,7 +379,7 @@ class Metrics:
             desired, now = scheduling.wanted_pods(observed.job.spec, role), observed.pods_of(role)
             causes = replacements([pod for pod in before if pod.role is role], now, num_wanted=desired)
             for cause in causes:
-                self._replacements.labels(*self._rows[key].labels, str(role), str(cause)).inc()
+                self._replacements.add(self._rows[key].labels, str(role), str(cause))
             lost += [role] if causes else []
             whole[role] = sum(pod.ready and not pod.deleting for pod in now) >= desired
         step = observed.status.step or 0 if observed.report is None else observed.report.run.step
@@ -341,16 +393,16 @@ class Metrics:
         key = key_of(job.metadata.namespace, job.metadata.name)
         if key in self._rows:
             # A pass that wrote a status is often the last for a while.
-            self._rows[key] = dataclasses.replace(self._rows[key], status=after)
+            self._rows[key] = dataclasses.replace(self._rows[key], status=shown(after))
         self._timed(before, after)
         self._scaled(job, before, after)
         ended = {
             attempt.number for attempt in (before.trainer.attempts if before.trainer else ()) if attempt.end is not None
         }
-        labels = (job.metadata.namespace, job.metadata.name, str(enums.Role.TRAINER))
+        labels = (job.metadata.namespace, job.metadata.name)
         for attempt in after.trainer.attempts if after.trainer else ():
             if attempt.end is not None and attempt.number not in ended and attempt.class_ in _CLASSES:
-                self._restarts.labels(*labels, attempt.class_).inc()
+                self._restarts.add(labels, str(enums.Role.TRAINER), attempt.class_)
 
     def _scaled(self, job: RLJob, before: JobStatus, after: JobStatus) -> None:
         recorded = before.scaling.history[-1:] if before.scaling else ()
@@ -358,7 +410,7 @@ class Metrics:
         labels = (job.metadata.namespace, job.metadata.name)
         for change in last if last != recorded else ():
             direction = "up" if change.to > change.from_ else "down"
-            self._scales.labels(*labels, direction, _scaling_source(job)).inc()
+            self._scales.add(labels, direction, _scaling_source(job))
 
     def _timed(self, before: JobStatus, after: JobStatus) -> None:
         began = clock.to_seconds(after.start_time)
@@ -381,7 +433,7 @@ class Metrics:
         self._recoveries.pop(key, None)
         self._starts.pop(key, None)
         for counter in (self._restarts, self._replacements, self._scales):
-            counter.remove_by_labels(dict(zip(metric_names.JOB, row.labels, strict=True)))
+            counter.forget(row.labels)
 
     def exposition(self) -> bytes:
         return prometheus_client.generate_latest(self.registry)
