@@ -331,7 +331,8 @@ class MemberFailure:
 class PromptGroup:
     """What a rollout submits for one lease: the scored members, the failed ones, and when they were generated.
 
-    rejected: the user's own predicate said that the group is not to be trained.
+    rejected: the user's own predicate said that the group is not to be trained. repeated_tokens: of the prompts of all
+    calls to the engine, those that earlier calls began with; cached_tokens: those that its prefix cache had.
     """
 
     lease_id: LeaseId
@@ -343,6 +344,8 @@ class PromptGroup:
     generate_finished_at: float = 0.0
     verify_s: float = 0.0
     rejected: bool = False
+    repeated_tokens: int = 0
+    cached_tokens: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
