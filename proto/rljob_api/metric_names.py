@@ -58,6 +58,13 @@ METRICS: tuple[Metric, ...] = (
         "Sampled tokens of those answers; unknown, and not counted, where cancelled.",
         "fate",
     ),
+    _c(
+        _C,
+        "rljob_packed_tokens_total",
+        "Tokens of the micro-batches of trained steps: computed; unique in a group, which is the least that could be;"
+        " and of the rows, prefixes that they share counted in each.",
+        "kind",
+    ),
     _c(_C, "rljob_groups_dropped_total", "Dropped groups by reason.", "reason"),
     _h(
         _C,
@@ -107,6 +114,13 @@ METRICS: tuple[Metric, ...] = (
     _h(_C, "rljob_ledger_commit_seconds", "Seconds per ledger transaction.", buckets=_FAST),
     _g(_C, "rljob_ledger_bytes", "Size of the ledger on disk."),
     _c(_R, "rljob_tokens_total", "Tokens by kind.", "kind"),
+    _c(
+        _R,
+        "rljob_prefix_tokens_total",
+        "Prompt tokens of calls to the engine, in whole blocks of its cache: repeated, which earlier calls with these"
+        " weights began with; and cached, which the engine did not compute again.",
+        "kind",
+    ),
     _c(_R, "rljob_rollout_wait_seconds_total", "Slot-seconds without generation divided by slots.", "reason"),
     _g(_R, "rljob_rollout_serving_version", "Weight version id that the engine serves."),
     _g(_R, "rljob_rollout_version_lag", "Steps behind the newest published version."),

@@ -331,7 +331,8 @@ class MemberFailure:
 class PromptGroup:
     """What a rollout submits for one lease: the scored members, the failed ones, and when they were generated.
 
-    rejected: the user's own predicate said that the group is not to be trained.
+    rejected: the user's own predicate said that the group is not to be trained. repeated_tokens: of the prompts of all
+    calls to the engine, those that earlier calls began with; cached_tokens: those that its prefix cache had.
     """
 
     lease_id: LeaseId
@@ -343,6 +344,8 @@ class PromptGroup:
     generate_finished_at: float = 0.0
     verify_s: float = 0.0
     rejected: bool = False
+    repeated_tokens: int = 0
+    cached_tokens: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,7 +374,7 @@ class TrainSample:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """Tokens [start, end) of a micro-batch; they attend causally to the segment and to all of the parent."""
+    """Tokens [start, end) of a micro-batch; they attend causally to the segment and to all of its ancestors."""
 
     start: int
     end: int
@@ -395,13 +398,15 @@ class RowHeader:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """Packed rows without padding. Segments tile [0, T) in order; a parent stands before its children, without one.
+    """Packed rows without padding. Segments tile [0, T) as trees in depth-first order: a parent stands before its
+    children, and the descendants of a segment follow it without a gap.
 
-    tokens, position_ids [T]. Per sampled token [N]: target_index (where it stands), predictor_index (the position
-    whose output predicts it: the one before it, or the last token of the parent if it opens its segment), logprobs
-    (behavior), advantages, version_steps, row_index (into `rows`). Where the trainer makes the advantages, `rewards`
-    holds what each token earned and `turn_ids` its turn; both are empty where advantages come ready. oldest_step:
-    tokens that versions of smaller steps sampled leave the loss; they stay context, and count in denominators.
+    tokens, position_ids [T]. Per sampled token of a row [N], row by row: target_index (where it stands; tokens that
+    rows share stand once), predictor_index (the position whose output predicts it: the one before it, or the last token
+    of the parent if it opens its segment), logprobs (behavior), advantages, version_steps, row_index (into `rows`).
+    Where the trainer makes the advantages, `rewards` holds what each token earned and `turn_ids` its turn; both are
+    empty where advantages come ready. oldest_step: tokens that versions of smaller steps sampled leave the loss; they
+    stay context, and count in denominators.
     """
 
     update: int

@@ -135,6 +135,26 @@ def test_a_new_request_finds_no_prefix_of_the_old_weights(rig, folders) -> None:
     assert max(abs(a - b) for a, b in zip(result.logprobs, expected, strict=True)) < 0.12
 
 
+def test_all_that_earlier_requests_began_with_is_found_in_the_cache(rig) -> None:
+    """Blocks of 32 tokens: a prompt of 100 for 8 answers at once, then each answer goes on twice, as a fork does."""
+    take_if_needed(rig, 1)
+    sampling = types.Sampling(max_tokens=40, ignore_eos=True)
+
+    async def asked(prompts: list[tuple[int, ...]]) -> list[generation.GenerationResult]:
+        requests = [rig.request(prompt, sampling, seed) for seed, prompt in enumerate(prompts)]
+        return list(await asyncio.gather(*(rig.gate.generate(request) for request in requests)))
+
+    prompt = tuple(range(31, 131))
+    answers = rig.loop.run_until_complete(asked([prompt] * 8))
+    assert sum(answer.repeated_tokens for answer in answers) == 7 * 96
+    assert sum(answer.cached_tokens for answer in answers) == 7 * 96
+    forks = [(*prompt, *answer.output_ids, *more) for answer in answers for more in [(5,) * 30, (6,) * 40]]
+    turns = rig.loop.run_until_complete(asked(forks))
+    # Of 140 tokens the last was sampled and never computed.
+    assert [turn.repeated_tokens for turn in turns] == [128] * 16
+    assert [turn.cached_tokens for turn in turns] == [128] * 16
+
+
 def test_damaged_bytes_are_refused_before_the_pause_and_the_old_version_goes_on(rig) -> None:
     take_if_needed(rig, 1)
     store = rig.store

@@ -43,6 +43,8 @@ class GenerationResult:
     is in output_ids.
     ttft_s: from arrival in the engine to the first token. itl_s [T - 1]: from each token to the next, 0 where one
     step of the engine sampled both; empty where the engine does not time tokens.
+    repeated_tokens: of the prompt, those that earlier requests began with (engines/prefixes.py); cached_tokens: those
+    that the engine did not compute again. Both 0 where the engine does not say.
     """
 
     output_ids: tuple[int, ...]
@@ -53,6 +55,8 @@ class GenerationResult:
     latency_s: float = 0.0
     ttft_s: float = 0.0
     itl_s: tuple[float, ...] = ()
+    repeated_tokens: int = 0
+    cached_tokens: int = 0
 
     @property
     def truncated(self) -> bool:

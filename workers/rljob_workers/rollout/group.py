@@ -23,14 +23,23 @@ logger = logging.getLogger(__name__)
 NUM_TOLD = 20
 
 
+@dataclasses.dataclass(slots=True)
+class _PrefixTokens:
+    """Prompt tokens of all calls of a group: `repeated` ones that earlier requests began with, and `cached` ones."""
+
+    repeated: int = 0
+    cached: int = 0
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Timed:
-    """A generator that shows the group's times, keeps its place in the order of groups, and holds evaluation to its
-    version.
+    """A generator that shows the group's times, counts what the prefix cache had, keeps the group's place in the order
+    of groups, and holds evaluation to its version.
     """
 
     inner: generation.Generator
     times: wait_accounting.GroupTimes
+    prefix_tokens: _PrefixTokens
     priority: int
     pinned: types.VersionId | None
 
@@ -38,6 +47,8 @@ class _Timed:
         """Raises EngineError if a pinned version is asked for and another one sampled."""
         with self.times.generating():
             result = await self.inner.generate(dataclasses.replace(request, priority=self.priority))
+        self.prefix_tokens.repeated += result.repeated_tokens
+        self.prefix_tokens.cached += result.cached_tokens
         if self.pinned is not None and set(result.versions) != {self.pinned}:
             raise errors.EngineError(f"versions {sorted(set(result.versions))} sampled where {self.pinned} is pinned")
         return result
@@ -97,6 +108,7 @@ class GroupRunner:
         await self._receiver.serves(lease)
         times = wait_accounting.GroupTimes(clock=self._clock, slot=slot)
         batch = grading.GradingBatch(client=self._verifiers, times=times)
+        prefix_tokens = _PrefixTokens()
         if isinstance(task, errors.DataError):
             outcomes: list[protocols.Episode | types.MemberFailure] = [
                 self._failure(index, lease, task) for index in range(lease.group_size)
@@ -106,7 +118,7 @@ class GroupRunner:
             if why:
                 outcomes = [_too_long(index, why) for index in range(lease.group_size)]
             else:
-                outcomes = await self._members(lease, task, batch, times)
+                outcomes = await self._members(lease, task, batch, times, prefix_tokens)
         self._tell_if_unusable(lease, outcomes)
         try:
             rejected = self._rejected(lease, outcomes)
@@ -116,7 +128,15 @@ class GroupRunner:
         details = {
             index: outcome.turns for index, outcome in enumerate(outcomes) if isinstance(outcome, protocols.Episode)
         }
-        group = dataclasses.replace(self._group(lease, outcomes, times), rejected=rejected)
+        group = dataclasses.replace(
+            self._group(lease, outcomes, times),
+            rejected=rejected,
+            repeated_tokens=prefix_tokens.repeated,
+            cached_tokens=prefix_tokens.cached,
+        )
+        counter = self._metrics.counter("rljob_prefix_tokens_total")
+        counter.inc(prefix_tokens.repeated, kind="repeated")
+        counter.inc(prefix_tokens.cached, kind="cached")
         return ScoredGroup(group=group, turns=details)
 
     def _flow_of(self, lease: types.GroupLease) -> Flow:
@@ -145,13 +165,15 @@ class GroupRunner:
         task: protocols.Task,
         batch: grading.GradingBatch,
         times: wait_accounting.GroupTimes,
+        prefix_tokens: _PrefixTokens,
     ) -> list[protocols.Episode | types.MemberFailure]:
         # All join before one begins: verdicts are asked for together once every member that is in waits for its own.
         for _ in range(lease.group_size):
             batch.join()
         async with asyncio.TaskGroup() as members:
             running = [
-                members.create_task(self._member(index, lease, task, batch, times)) for index in range(lease.group_size)
+                members.create_task(self._member(index, lease, task, batch, times, prefix_tokens))
+                for index in range(lease.group_size)
             ]
         return [member.result() for member in running]
 
@@ -162,8 +184,15 @@ class GroupRunner:
         task: protocols.Task,
         batch: grading.GradingBatch,
         times: wait_accounting.GroupTimes,
+        prefix_tokens: _PrefixTokens,
     ) -> protocols.Episode | types.MemberFailure:
-        client = _Timed(inner=self._generator, times=times, priority=lease.lease_order, pinned=lease.pinned_version)
+        client = _Timed(
+            inner=self._generator,
+            times=times,
+            prefix_tokens=prefix_tokens,
+            priority=lease.lease_order,
+            pinned=lease.pinned_version,
+        )
         backoff = retry.Backoff(first_s=0.1, most_s=5.0)
         last: errors.RLJobError = errors.EpisodeError("no attempt was made")
         for attempt in range(self._max_attempts):

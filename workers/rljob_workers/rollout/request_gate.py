@@ -66,6 +66,8 @@ def join_parts(parts: Sequence[generation.GenerationResult]) -> generation.Gener
         latency_s=math.fsum(part.latency_s for part in parts),
         ttft_s=math.fsum(part.latency_s for part in empty) + first.ttft_s,
         itl_s=generation.gaps_s(_token_at_s(parts)),
+        repeated_tokens=sum(part.repeated_tokens for part in parts),
+        cached_tokens=sum(part.cached_tokens for part in parts),
     )
 
 

@@ -350,7 +350,7 @@ class MemberFailure(_message.Message):
     def __init__(self, sample_index: _Optional[int] = ..., role: _Optional[str] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., infra: bool = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
-    __slots__ = ("session", "lease_id", "group_id", "attempt", "trajectories", "failures", "generate_started_at", "generate_finished_at", "verify_s", "rejected")
+    __slots__ = ("session", "lease_id", "group_id", "attempt", "trajectories", "failures", "generate_started_at", "generate_finished_at", "verify_s", "rejected", "repeated_tokens", "cached_tokens")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
@@ -361,6 +361,8 @@ class SubmitRequest(_message.Message):
     GENERATE_FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
     VERIFY_S_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
+    REPEATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     session: str
     lease_id: str
     group_id: str
@@ -371,7 +373,9 @@ class SubmitRequest(_message.Message):
     generate_finished_at: float
     verify_s: float
     rejected: bool
-    def __init__(self, session: _Optional[str] = ..., lease_id: _Optional[str] = ..., group_id: _Optional[str] = ..., attempt: _Optional[int] = ..., trajectories: _Optional[_Iterable[_Union[Trajectory, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[MemberFailure, _Mapping]]] = ..., generate_started_at: _Optional[float] = ..., generate_finished_at: _Optional[float] = ..., verify_s: _Optional[float] = ..., rejected: bool = ...) -> None: ...
+    repeated_tokens: int
+    cached_tokens: int
+    def __init__(self, session: _Optional[str] = ..., lease_id: _Optional[str] = ..., group_id: _Optional[str] = ..., attempt: _Optional[int] = ..., trajectories: _Optional[_Iterable[_Union[Trajectory, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[MemberFailure, _Mapping]]] = ..., generate_started_at: _Optional[float] = ..., generate_finished_at: _Optional[float] = ..., verify_s: _Optional[float] = ..., rejected: bool = ..., repeated_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
 
 class SubmitReply(_message.Message):
     __slots__ = ("outcome", "detail", "duplicate")

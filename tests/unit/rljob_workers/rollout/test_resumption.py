@@ -60,6 +60,15 @@ def test_two_interruptions_make_the_plain_concatenation_with_each_tokens_version
     assert (whole.latency_s, whole.ttft_s, whole.itl_s) == (6.0, 0.5, (1.0, 1.0, 2.0, 1.0))
 
 
+def test_prompt_tokens_of_all_parts_are_counted_as_they_were_asked() -> None:
+    parts = [
+        dataclasses.replace(part(3, 4), repeated_tokens=16, cached_tokens=16),
+        dataclasses.replace(part(5, stop="stop"), repeated_tokens=32, cached_tokens=0),
+    ]
+    whole = request_gate.join_parts(parts)
+    assert (whole.repeated_tokens, whole.cached_tokens) == (48, 16)
+
+
 def test_a_part_without_times_leaves_the_whole_without_times() -> None:
     untimed = dataclasses.replace(part(5, 6), itl_s=())
     assert request_gate.join_parts([part(3, 4), untimed, part(7, stop="stop")]).itl_s == ()

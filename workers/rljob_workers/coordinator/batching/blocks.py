@@ -1,7 +1,14 @@
-"""Blocks: the rows that share one prompt, laid out once, or a single row. The unit that packing moves around. Pure.
+"""Blocks: rows that are laid out as one tree, what they begin with once. The unit that packing moves around. Pure.
 
-Rows of a group whose whole prompt is equal and which are single-turn (prompt, then only sampled tokens) become one
-block: the prompt as root segment, each completion as its child. Any other row is a block of its own.
+Rows in the order of their ids, a row behind those that it is a prefix of, and how many tokens each has in common with
+the one before it: that is their radix tree in two flat lists. A row adds the tokens that it has not in common. Any of
+the rows, in this order, are a tree again: what two of them have in common is the least of what lies between.
+
+    rows                common          tree
+    1 2 3 4 5           0               1 2 3 --- 4 5
+    1 2 3 6 7 8         3                   `---- 6 --- 7 8
+    1 2 3 6 9           4                         `---- 9
+    1 2 3 6             4
 """
 
 import dataclasses
@@ -14,78 +21,135 @@ import numpy as np
 
 from rljob_api import types
 
+# Above any token, so that a row is sorted behind those that it is a prefix of.
+_END = b"\xff\xff\xff\xff"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Block:
-    """Rows laid out together. `prompt_len` is the length of the shared root segment, 0 for a row on its own."""
+    """Rows in the order of their tree. common [rows]: tokens that each begins with as the one before it does, 0 for the
+    first.
+    """
 
     rows: tuple[types.TrainSample, ...]
-    prompt_len: int = 0
+    common: tuple[int, ...]
 
     @functools.cached_property
     def num_tokens(self) -> int:
         """Return how many tokens the block takes in a micro-batch."""
-        return self.prompt_len + sum(len(row.tokens) - self.prompt_len for row in self.rows)
+        return sum(map(len, self._tokens)) - sum(self.common)
 
-    @property
+    @functools.cached_property
     def first_row(self) -> int:
         """Return the smallest row index; ties are broken by it."""
-        return self.rows[0].row
+        return min(row.row for row in self.rows)
+
+    @property
+    def _tokens(self) -> list[types.Ints]:
+        return [row.tokens for row in self.rows]
+
+    def part(self, chosen: Sequence[int]) -> "Block":
+        """Return the block of some of the rows, given their places in ascending order."""
+        between = (min(self.common[before + 1 : after + 1]) for before, after in itertools.pairwise(chosen))
+        return Block(rows=tuple(self.rows[place] for place in chosen), common=(0, *between))
 
 
-def single_turn_prompt(row: types.TrainSample) -> bytes | None:
-    """Return the prompt's token bytes if the row is a prompt followed by sampled tokens only, else None."""
-    flags = row.loss_mask.tobytes()
-    prompt_len = flags.index(1)
-    return None if flags.find(b"\x00", prompt_len) >= 0 else row.tokens[:prompt_len].tobytes()
-
-
-def make_blocks(rows: Iterable[types.TrainSample], *, max_tokens: int) -> list[Block]:
-    """Return the blocks of `rows`, in the order of their first rows. A shared block over `max_tokens` is split, its
-    prompt repeated; a single row over it stays whole, since rows are never split.
-    """
-    families: dict[tuple[str, bytes], list[types.TrainSample]] = {}
-    blocks: list[Block] = []
+def trees(rows: Iterable[types.TrainSample]) -> list[Block]:
+    """Return the rows of each group that begin with the same token as one block, in the order of their first rows."""
+    groups: dict[str, list[types.TrainSample]] = {}
     for row in sorted(rows, key=lambda row: row.row):
-        prompt = single_turn_prompt(row)
-        if prompt is None:
-            blocks.append(Block(rows=(row,)))
+        groups.setdefault(row.group_id, []).append(row)
+    of_groups = [tree for members in groups.values() for tree in _trees_of_group(members)]
+    return sorted(of_groups, key=lambda block: block.first_row)
+
+
+def _trees_of_group(members: Sequence[types.TrainSample]) -> list[Block]:
+    ordered = sorted(members, key=lambda row: row.tokens.tobytes() + _END)
+    tokens = [ints(row.tokens) for row in ordered]
+    common = [0, *itertools.starmap(_common, itertools.pairwise(tokens))]
+    starts = [place for place, count in enumerate(common) if not count]
+    bounds = itertools.pairwise([*starts, len(ordered)])
+    return [Block(rows=tuple(ordered[start:end]), common=tuple(common[start:end])) for start, end in bounds]
+
+
+def _common(first: "Array", second: "Array") -> int:
+    """Return how many tokens both begin with."""
+    length = min(len(first), len(second))
+    differ = first[:length] != second[:length]
+    place = int(differ.argmax())
+    return place if differ[place] else length
+
+
+@dataclasses.dataclass(slots=True)
+class _Part:
+    """Places of rows in their block, and the tokens that they take together."""
+
+    places: list[int]
+    num_tokens: int
+
+
+def split(block: Block, *, max_tokens: int) -> list[Block]:
+    """Return the block as parts of at most `max_tokens`, cut where it forks; what they begin with is repeated in each.
+
+    From the deepest fork up, what hangs on a fork fills parts first-fit-decreasing; parts that hang on the same fork
+    have the path to it in common. A single row over `max_tokens` stays whole, since rows are never split.
+    """
+    if block.num_tokens <= max_tokens:
+        return [block]
+    # The forks on the path to the row, by the tokens before them, and what was found behind each.
+    forks: list[tuple[int, list[_Part]]] = [(0, [])]
+    for place, (row, common) in enumerate(zip(block.rows, (*block.common[1:], 0), strict=True)):
+        parts = [_Part([place], len(row.tokens))]
+        while forks[-1][0] > common:
+            depth, earlier = forks.pop()
+            parts = _filled(block, [*earlier, *parts], depth, max_tokens)
+        if forks[-1][0] < common:
+            forks.append((common, []))
+        forks[-1][1].extend(parts)
+    parts_of_block = (block.part(sorted(part.places)) for part in forks[0][1])
+    return sorted(parts_of_block, key=lambda block: block.first_row)
+
+
+def _filled(block: Block, parts: Sequence[_Part], depth: int, max_tokens: int) -> list[_Part]:
+    """Return the parts put together as far as they fit: any two have `depth` tokens in common."""
+    filled: list[_Part] = []
+    for part in sorted(parts, key=lambda part: (-part.num_tokens, min(block.rows[place].row for place in part.places))):
+        added = part.num_tokens - depth
+        room = next((other for other in filled if other.num_tokens + added <= max_tokens), None)
+        if room is None:
+            filled.append(part)
         else:
-            families.setdefault((row.group_id, prompt), []).append(row)
-    for (_, prompt), members in families.items():
-        blocks += split(members, prompt_len=len(prompt) // 4, max_tokens=max_tokens)
-    return sorted(blocks, key=lambda block: block.first_row)
-
-
-def split(rows: Sequence[types.TrainSample], *, prompt_len: int, max_tokens: int) -> list[Block]:
-    """Return the rows of one prompt as blocks of at most `max_tokens`, first-fit-decreasing on their completions."""
-    bins: list[list[types.TrainSample]] = []
-    used: list[int] = []
-    for row in sorted(rows, key=lambda row: (-len(row.tokens), row.row)):
-        completion = len(row.tokens) - prompt_len
-        place = next((i for i, tokens in enumerate(used) if tokens + completion <= max_tokens), len(bins))
-        if place == len(bins):
-            bins.append([])
-            used.append(prompt_len)
-        bins[place].append(row)
-        used[place] += completion
-    ordered = (tuple(sorted(members, key=lambda row: row.row)) for members in bins)
-    return [Block(rows=members, prompt_len=prompt_len if len(members) > 1 else 0) for members in ordered]
+            room.places += part.places
+            room.num_tokens += added
+    return filled
 
 
 def halve(block: Block) -> tuple[Block, Block]:
-    """Return a shared block as two of about equal completions, the prompt repeated, so that another rank can take part.
+    """Return a block as two of about equal size, what both begin with repeated, so that another rank can take part.
 
     Needs two rows; their order stays.
     """
-    lengths = [len(row.tokens) - block.prompt_len for row in block.rows]
-    before = list(itertools.accumulate(lengths))[:-1]
-    middle = 1 + min(range(len(before)), key=lambda cut: (abs(2 * before[cut] - sum(lengths)), cut))
-    first, second = block.rows[:middle], block.rows[middle:]
-    return (
-        Block(rows=first, prompt_len=block.prompt_len if len(first) > 1 else 0),
-        Block(rows=second, prompt_len=block.prompt_len if len(second) > 1 else 0),
-    )
+    added = (len(row.tokens) - common for row, common in zip(block.rows, block.common, strict=True))
+    before = [0, *itertools.accumulate(added)]
+    larger = [max(before[cut], block.num_tokens - before[cut] + block.common[cut]) for cut in range(1, len(block.rows))]
+    cut = 1 + min(range(len(larger)), key=larger.__getitem__)
+    return block.part(range(cut)), block.part(range(cut, len(block.rows)))
+
+
+def forks(block: Block) -> list[list[int]]:
+    """Return, for each row, where others leave what it adds: numbers of tokens from the row's start, ascending."""
+    cuts: list[set[int]] = [set() for _ in block.rows]
+    # Rows whose added tokens are on the path to the current one.
+    path: list[int] = []
+    for place, (row, common) in enumerate(zip(block.rows, block.common, strict=True)):
+        if common == len(row.tokens):
+            continue
+        while path and block.common[path[-1]] >= common:
+            path.pop()
+        if path and common < len(block.rows[path[-1]].tokens):
+            cuts[path[-1]].add(common)
+        path.append(place)
+    return [sorted(places) for places in cuts]
 
 
 Array: TypeAlias = "np.ndarray[tuple[int], np.dtype[Any]]"

@@ -70,6 +70,11 @@ def build(choice: steps.Choice, config: process_config.CoordinatorConfig) -> Bui
         | {
             "actor/sampling_max_tokens": sampling.max_tokens,
             "actor/sampling_temperature": sampling.temperature,
+            "packed_tokens": {
+                "computed": packed.computed_tokens,
+                "unique": packed.unique_tokens,
+                "rows": packed.row_tokens,
+            },
         },
         zero_advantage_groups=assembled.zero_advantage_groups,
     )

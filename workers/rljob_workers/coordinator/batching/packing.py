@@ -1,9 +1,9 @@
 """From rows with advantages to each rank's micro-batches. Pure and deterministic; no padding.
 
 Rows are permuted by hash(seed, step, epoch) and cut into minibatches whose row counts differ by at most 1; with one
-minibatch nothing is cut, so groups stay whole. Inside a minibatch rows form blocks (`blocks.py`), blocks go to the rank
-with the fewest tokens, largest first, and are halved where a rank would have much more than its part; on each rank they
-fill micro-batches first-fit-decreasing. Rows that add nothing to a loss
+minibatch nothing is cut, so groups stay whole. Inside a minibatch the rows of a group form a tree (`blocks.py`), which
+is one block or several; blocks go to the rank with the fewest tokens, largest first, and are halved where a rank would
+have much more than its part; on each rank they fill micro-batches first-fit-decreasing. Rows that add nothing to a loss
 numerator (masked, or all advantages exactly 0) are left out of the micro-batches and stay in the denominators, which
 count all rows on all ranks before any of this. Terms and statistics over all sampled tokens keep the one or the other.
 Where rows without advantage are left out, one for every 32 of the minibatch stays in the first epoch: it stands for the
@@ -14,16 +14,15 @@ group than those that are trained, so a mean over the latter is none of the batc
 import dataclasses
 import heapq
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from rljob_api import types
 from rljob_workers.coordinator.batching import blocks
-from rljob_workers.coordinator.batching import blocks as blocks_module
 from rljob_workers.coordinator.policy import prompts
 
-Block = blocks_module.Block
+Block = blocks.Block
 # A rank may have this much less than the fullest: part of the mean over the maximum. Ranks wait for the fullest.
 _EVEN = 0.95
 _MOST_CUTS_PER_RANK = 8
@@ -32,10 +31,21 @@ ROWS_PER_OBSERVED = 32
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """A step's batch: micro-batches by rank, updates ascending, and the denominators of each update over all ranks."""
+    """A step's batch: micro-batches by rank, updates ascending, and the denominators of each update over all ranks.
+
+    unique_tokens: of the trees, before any of them was divided; row_tokens: of the rows in them, each on its own. Both
+    over all updates; the micro-batches hold at least the former.
+    """
 
     micro_batches: tuple[tuple[types.MicroBatch, ...], ...]
     minibatches: tuple[types.Minibatch, ...]
+    unique_tokens: int
+    row_tokens: int
+
+    @property
+    def computed_tokens(self) -> int:
+        """Return the tokens of all micro-batches."""
+        return sum(len(batch.tokens) for rank in self.micro_batches for batch in rank)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +69,24 @@ class Shape:
 def pack(samples: Sequence[types.TrainSample], *, step: int, shape: Shape) -> Packed:
     by_rank: list[list[types.MicroBatch]] = [[] for _ in range(shape.world_size)]
     denominators: list[types.Minibatch] = []
+    unique_tokens = row_tokens = 0
     for epoch in range(shape.epochs):
         for rows in cut(samples, key=(shape.seed, step, epoch), parts=shape.minibatches):
             update = len(denominators)
             denominators.append(
                 types.Minibatch(num_tokens=sum(len(row.advantages) for row in rows), num_rows=len(rows))
             )
-            for rank, shares in enumerate(distribute(rows, shape=shape, observes=epoch == 0)):
+            trees = blocks.trees(computed(rows, shape=shape, observes=epoch == 0))
+            unique_tokens += _load(trees)
+            row_tokens += sum(len(row.tokens) for tree in trees for row in tree.rows)
+            for rank, shares in enumerate(distribute(trees, shape=shape)):
                 by_rank[rank] += [lay_out(share, update=update, oldest_step=shape.oldest_step) for share in shares]
-    return Packed(micro_batches=tuple(map(tuple, by_rank)), minibatches=tuple(denominators))
+    return Packed(
+        micro_batches=tuple(map(tuple, by_rank)),
+        minibatches=tuple(denominators),
+        unique_tokens=unique_tokens,
+        row_tokens=row_tokens,
+    )
 
 
 def cut(
@@ -98,21 +117,26 @@ def observed(rows: Sequence[types.TrainSample], *, shape: Shape) -> list[types.T
     return list(itertools.islice(skipped, -(-len(rows) // ROWS_PER_OBSERVED)))
 
 
-def distribute(rows: Sequence[types.TrainSample], *, shape: Shape, observes: bool = False) -> list[list[list[Block]]]:
-    """Return, for each rank, its micro-batches as lists of blocks; with rows to be observed if it `observes`."""
+def computed(rows: Sequence[types.TrainSample], *, shape: Shape, observes: bool = False) -> list[types.TrainSample]:
+    """Return the rows that are computed; with rows to be observed if it `observes`."""
     observed_rows = {row.row for row in observed(rows, shape=shape)} if observes else set()
-    computed = [row for row in rows if row.row in observed_rows or is_active(row, shape=shape)]
-    blocks = blocks_module.make_blocks(computed, max_tokens=shape.max_tokens)
-    return [_fill(share, shape.max_tokens) for share in balance(blocks, shape.world_size)]
+    return [row for row in rows if row.row in observed_rows or is_active(row, shape=shape)]
 
 
-def balance(blocks: Sequence[Block], world_size: int) -> list[list[Block]]:
+def distribute(trees: Sequence[Block], *, shape: Shape) -> list[list[list[Block]]]:
+    """Return, for each rank, its micro-batches as lists of blocks."""
+    divided = [block for tree in trees for block in blocks.split(tree, max_tokens=shape.max_tokens)]
+    return [_fill(share, shape.max_tokens) for share in balance(divided, shape.world_size)]
+
+
+def balance(divided: Sequence[Block], world_size: int) -> list[list[Block]]:
     """Return each rank's blocks. While the fullest rank has more than its part, one of its blocks is halved, and that
-    is where it makes the largest load smaller: a halved block costs its prompt once more, so not every cut pays.
+    is where it makes the largest load smaller: a halved block costs what it begins with once more, so not every cut
+    pays.
     """
-    part = sum(block.num_tokens for block in blocks) / world_size
-    best = shares = _assign(blocks, world_size)
-    current = list(blocks)
+    part = _load(divided) / world_size
+    best = shares = _assign(divided, world_size)
+    current = list(divided)
     for _ in range(_MOST_CUTS_PER_RANK * world_size):
         fullest = max(shares, key=_load)
         if _load(fullest) * _EVEN <= part:
@@ -120,44 +144,44 @@ def balance(blocks: Sequence[Block], world_size: int) -> list[list[Block]]:
         block = _to_cut(fullest, part) or _to_cut(current, part)
         if block is None:
             break
-        current = [other for other in current if other is not block] + list(blocks_module.halve(block))
+        current = [other for other in current if other is not block] + list(blocks.halve(block))
         shares = _assign(current, world_size)
         if max(map(_load, shares)) < max(map(_load, best)):
             best = shares
     return best
 
 
-def _load(share: Sequence[Block]) -> int:
+def _load(share: Iterable[Block]) -> int:
     return sum(block.num_tokens for block in share)
 
 
-def _to_cut(blocks: Sequence[Block], part: float) -> Block | None:
+def _to_cut(among: Sequence[Block], part: float) -> Block | None:
     """Return the largest block if it alone is more than a rank's part, else the smallest: what is over is little."""
-    divisible = _largest_first([block for block in blocks if len(block.rows) > 1])
+    divisible = _largest_first([block for block in among if len(block.rows) > 1])
     if not divisible:
         return None
     return divisible[0] if divisible[0].num_tokens > part else divisible[-1]
 
 
-def _largest_first(blocks: Sequence[Block]) -> list[Block]:
-    return sorted(blocks, key=lambda block: (-block.num_tokens, block.first_row))
+def _largest_first(among: Sequence[Block]) -> list[Block]:
+    return sorted(among, key=lambda block: (-block.num_tokens, block.first_row))
 
 
-def _assign(blocks: Sequence[Block], world_size: int) -> list[list[Block]]:
+def _assign(among: Sequence[Block], world_size: int) -> list[list[Block]]:
     """Return the blocks by rank, largest first, each to the rank with the fewest tokens so far."""
     shares: list[list[Block]] = [[] for _ in range(world_size)]
     loads = [(0, rank) for rank in range(world_size)]
-    for block in _largest_first(blocks):
+    for block in _largest_first(among):
         load, rank = loads[0]
         shares[rank].append(block)
         heapq.heapreplace(loads, (load + block.num_tokens, rank))
     return shares
 
 
-def _fill(blocks: Sequence[Block], max_tokens: int) -> list[list[Block]]:
+def _fill(among: Sequence[Block], max_tokens: int) -> list[list[Block]]:
     bins: list[list[Block]] = []
     used: list[int] = []
-    for block in _largest_first(blocks):
+    for block in _largest_first(among):
         place = next((i for i, tokens in enumerate(used) if tokens + block.num_tokens <= max_tokens), len(bins))
         if place == len(bins):
             bins.append([])
@@ -165,6 +189,40 @@ def _fill(blocks: Sequence[Block], max_tokens: int) -> list[list[Block]]:
         bins[place].append(block)
         used[place] += block.num_tokens
     return bins
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Piece:
+    """A segment on the path of a row: the row's token `first` is at `start`, and those after it follow."""
+
+    first: int
+    start: int
+    segment: int
+
+    def place(self, index: int) -> int:
+        """Return where a token of the row stands in the stream."""
+        return index - self.first + self.start
+
+
+def _places(indices: blocks.Array, path: Sequence[_Piece]) -> blocks.Array:
+    """Return where tokens of a row stand in the stream, given their indices in the row, ascending [n]."""
+    bounds = np.searchsorted(indices, [piece.first for piece in path[1:]])
+    shifts = np.array([piece.start - piece.first for piece in path], dtype=np.int32)
+    counts = np.diff(bounds, prepend=0, append=len(indices))
+    return indices + shifts.repeat(counts)
+
+
+def _sampled_places(sampled: blocks.Array, path: Sequence[_Piece]) -> tuple[blocks.Array, blocks.Array]:
+    """Return where sampled tokens of a row stand, and where those before them do."""
+    last = path[-1]
+    if sampled[0] < last.first:
+        return _places(sampled, path), _places(sampled - np.int32(1), path)
+    # All behind the last fork, as with one prompt for all rows: a shift, but for what opens the segment.
+    targets = sampled + np.int32(last.start - last.first)
+    predictors = targets - np.int32(1)
+    if sampled[0] == last.first:
+        predictors[0] = path[-2].place(last.first - 1)
+    return targets, predictors
 
 
 class _Layout:
@@ -181,32 +239,33 @@ class _Layout:
         self._samples: list[types.TrainSample] = []
         self.segments: list[types.Segment] = []
 
-    @property
-    def last_position(self) -> int:
-        """Return the place of the newest token."""
-        return self._num_tokens - 1
+    def add_block(self, block: Block) -> None:
+        """Append the tree's segments, depth first, and its rows."""
+        path: list[_Piece] = []
+        for row, common, cuts in zip(block.rows, block.common, blocks.forks(block), strict=True):
+            # A row without tokens of its own may end within a piece.
+            while path and path[-1].first >= common:
+                path.pop()
+            for first, end in itertools.pairwise((common, *cuts, len(row.tokens))):
+                if first < end:
+                    path.append(self._add_segment(row, first=first, end=end, parent=path[-1].segment if path else -1))
+            self._add_row(row, path)
 
-    def add_segment(self, row: types.TrainSample, *, first: int, end: int, parent: int = -1) -> int:
-        """Append tokens [first, end) of a row, position ids as in the row, and return the segment's start."""
+    def _add_segment(self, row: types.TrainSample, *, first: int, end: int, parent: int) -> _Piece:
         start = self._num_tokens
         self._tokens.append(blocks.ints(row.tokens)[first:end])
         self._positions.append(np.arange(first, end, dtype=np.int32))
         self._num_tokens += end - first
         self.segments.append(types.Segment(start=start, end=self._num_tokens, parent=parent))
-        return start
+        return _Piece(first=first, start=start, segment=len(self.segments) - 1)
 
-    def add_targets(self, row: types.TrainSample, *, start: int, first: int, opener: int) -> None:
-        """Append the row's sampled tokens. Row token `first` is at `start`; `opener` predicts the one at
-        `start`.
-        """
-        sampled = np.flatnonzero(np.frombuffer(row.loss_mask, dtype=np.uint8)[first:]).astype(np.int32)
-        targets = sampled + np.int32(start)
-        predictors = targets - np.int32(1)
-        if len(sampled) and sampled[0] == 0:
-            predictors[0] = opener
+    def _add_row(self, row: types.TrainSample, path: Sequence[_Piece]) -> None:
+        """Append the row's sampled tokens, which stand on the path."""
+        sampled = np.frombuffer(row.loss_mask, dtype=np.uint8).nonzero()[0].astype(np.int32)
+        targets, predictors = _sampled_places(sampled, path)
         self._targets.append(targets)
         self._predictors.append(predictors)
-        self._logprobs.append(blocks.floats(row.logprobs)[first:][sampled])
+        self._logprobs.append(blocks.floats(row.logprobs)[sampled])
         self._counts.append(len(sampled))
         self._samples.append(row)
 
@@ -244,23 +303,9 @@ def _row_header(row: types.TrainSample) -> types.RowHeader:
     )
 
 
-def lay_out(blocks: Sequence[Block], *, update: int, oldest_step: int = 0) -> types.MicroBatch:
+def lay_out(share: Sequence[Block], *, update: int, oldest_step: int = 0) -> types.MicroBatch:
     """Return one micro-batch of the blocks, in order."""
     layout = _Layout()
-    for block in blocks:
-        if block.prompt_len:
-            _lay_out_shared(layout, block)
-        else:
-            row = block.rows[0]
-            start = layout.add_segment(row, first=0, end=len(row.tokens))
-            layout.add_targets(row, start=start, first=0, opener=-1)
+    for block in share:
+        layout.add_block(block)
     return layout.micro_batch(update, oldest_step)
-
-
-def _lay_out_shared(layout: _Layout, block: Block) -> None:
-    root = len(layout.segments)
-    layout.add_segment(block.rows[0], first=0, end=block.prompt_len)
-    opener = layout.last_position
-    for row in block.rows:
-        start = layout.add_segment(row, first=block.prompt_len, end=len(row.tokens), parent=root)
-        layout.add_targets(row, start=start, first=block.prompt_len, opener=opener)

@@ -351,6 +351,7 @@ def commit_step(
         groups.count_answers(
             ledger, enums.AnswerFate.TRAINED, num_answers=summary.get("rows", 0), num_tokens=summary.get("tokens", 0)
         )
+        ledger.count_all({f"packed_tokens:{kind}": num for kind, num in summary.get("packed_tokens", {}).items()})
         if ledger.meta("first_step_at") is None:
             ledger.set_meta("first_step_at", repr(now))
         # Counted at packing where the coordinator made the advantages.
@@ -376,6 +377,7 @@ def _note_step(
             **summary,
             "trajectories": trajectories(counters),
             "tokens_generated": counters.get("tokens_generated", 0),
+            "prefix_tokens": {kind: counters.get(f"prefix_tokens:{kind}", 0) for kind in ("repeated", "cached")},
             "answers": _by_fate(counters, "answers"),
             "answer_tokens": _by_fate(counters, "answer_tokens"),
             "stats": dict(stats),

@@ -157,6 +157,8 @@ def _record(ledger: Ledger, group: types.PromptGroup, judgement: submission.Deci
         f"groups:{judgement.outcome}": 1,
         "trajectories:infra_failure": sum(failure.infra for failure in group.failures),
         "tokens_generated": sum(row.num_sampled for row in group.trajectories),
+        "prefix_tokens:repeated": group.repeated_tokens,
+        "prefix_tokens:cached": group.cached_tokens,
     }
     fate = _FATES.get(judgement.outcome)
     if fate is not None:

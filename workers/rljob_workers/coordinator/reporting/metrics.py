@@ -11,6 +11,7 @@ from rljob_workers.runtime import metrics as metrics_module
 _OUTCOMES = frozenset({"accepted", "stale", "infra_failure", "filtered", "invalid", "duplicate"})
 _INFRA_REASONS = frozenset({"timeout", "oom", "sandbox_lost", "image_pull", "transport", "engine"})
 _ANSWERS = {"answers": "rljob_answers_total", "answer_tokens": "rljob_answer_tokens_total"}
+_PACKED = ("computed", "unique", "rows")
 
 
 def fenced_calls(metrics: metrics_module.Metrics) -> Callable[[errors.RLJobError], None]:
@@ -42,6 +43,8 @@ class Metering:
         for fate in enums.AnswerFate:
             for name in _ANSWERS.values():
                 metrics.counter(name).inc(0.0, fate=str(fate))
+        for kind in _PACKED:
+            metrics.counter("rljob_packed_tokens_total").inc(0.0, kind=kind)
         for reason in enums.DropReason:
             metrics.counter("rljob_groups_dropped_total").inc(0.0, reason=str(reason))
 
@@ -113,6 +116,8 @@ class Metering:
             counter("rljob_trajectories_total").inc(by, outcome=rest)
         elif subject in _ANSWERS:
             counter(_ANSWERS[subject]).inc(by, fate=rest)
+        elif subject == "packed_tokens" and rest in _PACKED:
+            counter("rljob_packed_tokens_total").inc(by, kind=rest)
         elif subject == "dropped":
             counter("rljob_groups_dropped_total").inc(by, reason=rest)
         elif subject == "retries":

@@ -80,9 +80,17 @@ def _overview(run: history.Run, numbers: summary.Summary) -> Section:
             "trajectories: accepted, stale, failed (infrastructure), filtered",
             f"{counts.accepted:,}, {counts.stale:,}, {counts.infra_failed:,}, {counts.filtered:,}",
         ),
+        (
+            "tokens not computed again: in rows of a group, in the engines' prefix caches",
+            f"{_share(numbers.prefixes.saved_share)} of all, {_share(numbers.prefixes.cache_hit_share)} of repeated",
+        ),
         ("trajectories with more than one weight version", f"{sum(s.mixed_version_trajectories for s in run.steps):,}"),
     ]
     return Section(title="Summary", rows=rows)
+
+
+def _share(value: float | None) -> str:
+    return "none" if value is None else f"{value:.1%}"
 
 
 def _learning(run: history.Run) -> list[Section]:

@@ -4,7 +4,8 @@ Definitions. Staleness: trainer step of the batch minus step of the oldest token
 histogram) and per token (mean). Wait share of the trainer: its waiting seconds over the seconds of its steps, without
 the first one, whose waiting is start-up (engine, first evaluation); of the rollouts: slot-seconds without generation
 over slot-seconds. Throughput: tokens for training over the time in which something was generated or trained, so without
-start-up and without pauses between two segments. Percentiles are nearest-rank.
+start-up and without pauses between two segments. Prefixes: what rows of a group begin with alike is computed once by
+the trainer, and what calls to an engine begin with alike is found in its cache. Percentiles are nearest-rank.
 """
 
 import math
@@ -69,6 +70,18 @@ class ThroughputPart(_Part):
     trained_tokens_per_s: float
 
 
+class PrefixesPart(_Part):
+    """computed_per_unique_token: of the trainer, 1 where each token of a group's tree was computed once, more where
+    trees were divided among micro-batches. saved_share: tokens of rows that were not computed since other rows begin
+    with them, 0..1. cache_hit_share: tokens of prompts that the engines' prefix caches had, over those that earlier
+    calls began with, 0..1. None of nothing.
+    """
+
+    computed_per_unique_token: float | None
+    saved_share: float | None
+    cache_hit_share: float | None
+
+
 class Summary(_Part):
     """The file. `reward_mean` and `logprob_gap_mean` (nats) have one value per step, from step 1 on.
 
@@ -86,6 +99,7 @@ class Summary(_Part):
     trajectories: TrajectoriesPart
     wait_share: WaitSharePart
     throughput: ThroughputPart
+    prefixes: PrefixesPart
     logprob_gap_mean: list[float | None]
     peak_rss_bytes: dict[str, int]
 
@@ -102,6 +116,7 @@ def summarize(run: history.Run, *, wall_s: float, peak_rss_bytes: Mapping[str, i
         trajectories=_trajectories(run.trajectories),
         wait_share=WaitSharePart(trainer=trainer_wait_share(run.steps), rollout=rollout_wait_share(run.steps)),
         throughput=throughput(run),
+        prefixes=_prefixes(run),
         logprob_gap_mean=[step.logprob_gap_all for step in run.steps],
         peak_rss_bytes=dict(peak_rss_bytes),
     )
@@ -139,6 +154,18 @@ def _trajectories(counts: Mapping[str, int]) -> TrajectoriesPart:
         stale=counts.get("stale", 0),
         infra_failed=counts.get("infra_failure", 0),
         filtered=counts.get("filtered", 0),
+    )
+
+
+def _prefixes(run: history.Run) -> PrefixesPart:
+    computed, unique, rows = (
+        sum(step.packed_tokens.get(kind, 0) for step in run.steps) for kind in ("computed", "unique", "rows")
+    )
+    repeated, cached = (run.prefix_tokens.get(kind, 0) for kind in ("repeated", "cached"))
+    return PrefixesPart(
+        computed_per_unique_token=computed / unique if unique else None,
+        saved_share=1.0 - computed / rows if rows else None,
+        cache_hit_share=cached / repeated if repeated else None,
     )
 
 

@@ -33,6 +33,7 @@ class Step:
 
     staleness: consumed groups by age in steps; staleness_token_mean: over tokens; generating: spans in which groups of
     this step were generated; tokens_generated: for training, by all rollouts, since the step before;
+    packed_tokens: of the micro-batches, as computed, unique (the least) and rows (each on its own);
     rollout_wait_share: 0..1, which the runner observes (`with_wait_shares`), None where it did not; stats: all
     statistics of the trainer.
     """
@@ -49,6 +50,7 @@ class Step:
     phases_s: Mapping[str, float] = dataclasses.field(default_factory=dict)
     generating: Sequence[intervals.Span] = ()
     mixed_version_trajectories: int = 0
+    packed_tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)
     rollout_wait_share: float | None = None
     stats: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
@@ -107,7 +109,8 @@ class Sync:
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """All that the history shows, in order. trajectories: cumulative counts by outcome; answers, answer_tokens: of
-    answers and of their sampled tokens by `enums.AnswerFate`.
+    answers and of their sampled tokens by `enums.AnswerFate`; prefix_tokens: of prompts, those that earlier calls to
+    an engine began with (`repeated`), and those that its prefix cache had (`cached`).
     """
 
     steps: Sequence[Step] = ()
@@ -117,6 +120,7 @@ class Run:
     trajectories: Mapping[str, int] = dataclasses.field(default_factory=dict)
     answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
     answer_tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    prefix_tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def training_spans(self) -> list[intervals.Span]:
         return intervals.union(step.training for step in self.steps)
@@ -182,6 +186,7 @@ def parse(lines: Iterable[str]) -> Run:
         trajectories=last.get("trajectories", {}),
         answers=last.get("answers", {}),
         answer_tokens=last.get("answer_tokens", {}),
+        prefix_tokens=last.get("prefix_tokens", {}),
     )
 
 
@@ -214,6 +219,7 @@ def _step(line: _Line, generated_before: int) -> Step:
         phases_s={phase: float(stats[stat]) for phase, stat in PHASES.items() if stat in stats},
         generating=tuple((begin, end) for begin, end in line.get("generate", ())),
         mixed_version_trajectories=line.get("mixed_version_trajectories", 0),
+        packed_tokens=line.get("packed_tokens", {}),
         stats=stats,
     )
 

@@ -162,7 +162,7 @@ class Engine(_Trained):
 
     def forward(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
         logprobs, entropies = self._engine(
-            tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets
+            tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets, tensors.repeats
         )
         return logprobs, entropies
 

@@ -3,7 +3,7 @@
 MFU = operations / (seconds x devices x dense bf16 peak). A forward costs 2 operations per parameter and token, and 4
 per layer, width and pair of a token and one that it attends to; a backward twice that, or as much again where the
 weights are frozen and only an adapter has gradients. What gradient checkpointing computes again does not count. The
-head counts where it runs, at sampled tokens; the embedding look-up does not. Pure.
+head counts where it runs, at distinct sampled tokens; the embedding look-up does not. Pure.
 
 Sources: Kaplan et al. (arXiv:2001.08361), section 2.1, and Chowdhery et al. (arXiv:2204.02311), appendix B.
 """
@@ -73,20 +73,18 @@ def dense_bf16_peak(device_name: str) -> float | None:
 
 
 def attended_pairs(segments: Iterable[types.Segment]) -> int:
-    """Return the number of (token, attended token) pairs: causal within a segment, and all of its parent's tokens."""
-    listed = list(segments)
-    pairs = 0
-    for segment in listed:
-        length = segment.end - segment.start
-        parent = listed[segment.parent] if segment.parent >= 0 else None
-        before = parent.end - parent.start if parent is not None else 0
+    """Return the number of (token, attended token) pairs: causal within a segment, and all of its ancestors' tokens."""
+    pairs, path_ends = 0, list[int]()
+    for segment in segments:
+        length, before = segment.end - segment.start, path_ends[segment.parent] if segment.parent >= 0 else 0
+        path_ends.append(before + length)
         pairs += length * (length + 1) // 2 + length * before
     return pairs
 
 
 def forward_flops(size: ModelSize, batch: types.MicroBatch, *, with_head: bool) -> float:
     """Return the operations of one forward over a micro-batch."""
-    head = size.head_parameters * len(batch.target_index) if with_head else 0
+    head = size.head_parameters * len(set(batch.target_index)) if with_head else 0
     products = 2.0 * (size.decoder_parameters * len(batch.tokens) + head)
     return products + 4.0 * size.num_layers * size.attention_width * attended_pairs(batch.segments)
 

@@ -1,12 +1,16 @@
-"""Attention over packed segments: no padding in the model, no mask over the whole pack, a shared prompt appears once.
+"""Attention over packed segments: no padding in the model, no mask over the whole pack, what rows share appears once.
 
-Segments tile the flat stream [0, T); a token sees its own segment up to itself, and all of the parent's tokens. So a
-prompt with G completions costs P + G R tokens instead of G (P + R), and the result is exact: keys and values of a
-prompt do not depend on what follows it. A layer with a sliding window of W sees of that the W newest positions, its
-own among them. Three ways to compute the same thing, chosen by `make_plan`:
-grid      small blocks (a root and its children) side by side in a padded [blocks, width, width] batch; CPU
-segments  one scaled_dot_product_attention per segment, keys = parent + own; any device, any length, no waste
+Segments tile the flat stream [0, T) and form trees in depth-first order: a parent stands before its children, and all
+descendants of a segment follow it without a gap. A token sees its path: its own segment up to itself and all of its
+ancestors' tokens. So a prompt with G completions costs P + G R tokens instead of G (P + R), a conversation that forks
+what its rows hold once, and the result is exact: keys and values do not depend on what follows. A layer with a sliding
+window of W sees of the path the W newest positions, its own among them. Three ways to compute the same thing, chosen by
+`make_plan`:
+grid      small trees side by side in a padded [trees, width, width] batch; CPU
+branches  one scaled_dot_product_attention per branch, keys = its path; any device, any length, no waste
 flex      flex_attention with a block mask made from the segments' bounds, compiled; CUDA
+
+A branch is a segment with its first child, that one's first child and so on: one causal stretch of the stream.
 """
 
 import dataclasses
@@ -23,9 +27,9 @@ from torch.nn.attention import flex_attention
 from rljob_api import errors, types
 
 NAME = "rljob_packed"
-# Beyond this width the square of a block costs more than the calls that `segments` makes.
+# Beyond this width the square of a tree costs more than the calls that `branches` makes.
 GRID_WIDTH = 256
-# Padded slots of a grid over real tokens; above it `segments` wastes less.
+# Padded slots of a grid over real tokens; above it `branches` wastes less.
 GRID_WASTE = 1.5
 # Tokens per side of a block of flex_attention's mask; its kernels are made for this one.
 BLOCK_TOKENS = 128
@@ -33,7 +37,7 @@ BLOCK_TOKENS = 128
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """Blocks side by side. slots [T]: place of each token in the flat grid; bias [blocks, width, width]: 0 or -inf.
+    """Trees side by side. slots [T]: place of each token in the flat grid; bias [trees, width, width]: 0 or -inf.
 
     dense: there is no padding slot.
     """
@@ -44,13 +48,22 @@ class Grid:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Return (blocks, width)."""
+        """Return (trees, width)."""
         return self.bias.shape[0], self.bias.shape[1]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stretch:
+    """Tokens [start, end) of the stream that stand on one path without a gap; `depth`: tokens of the path before."""
+
+    start: int
+    end: int
+    depth: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class AttentionPlan:
-    """How one micro-batch attends. `longest` is the longest path root + child in tokens; both fields None: segments.
+    """How one micro-batch attends. `longest` is the longest path in tokens; grid and block_mask None: branches.
 
     window: of sliding attention, in tokens; None: all of the path. windowed: the same plan by window, made once each.
     """
@@ -61,6 +74,11 @@ class AttentionPlan:
     block_mask: flex_attention.BlockMask | None = None
     window: int | None = None
     windowed: dict[int, "AttentionPlan"] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def branches(self) -> list[tuple[Stretch, ...]]:
+        """Return what each branch attends to, itself last."""
+        return _branches(self.segments)
 
     def within(self, window: int | None) -> "AttentionPlan":
         """Return the plan of a layer that sees `window` tokens; this one where no path is longer than that."""
@@ -80,73 +98,97 @@ class AttentionPlan:
 
 def make_plan(segments: Sequence[types.Segment], device: torch.device) -> AttentionPlan:
     """Choose the cheapest way for these segments on that device."""
-    blocks = _blocks(segments)
-    longest = max(_path_length(segments, segment) for segment in segments)
+    longest = longest_path(segments)
     if device.type == "cuda" and importlib.util.find_spec("triton") is not None:
         return AttentionPlan(tuple(segments), longest, block_mask=make_block_mask(segments, device))
-    width = max(end - start for start, end in blocks)
-    if device.type == "cpu" and width <= GRID_WIDTH and width * len(blocks) <= GRID_WASTE * segments[-1].end:
+    trees = _trees(segments)
+    width = max(end - start for start, end in trees)
+    if device.type == "cpu" and width <= GRID_WIDTH and width * len(trees) <= GRID_WASTE * segments[-1].end:
         return AttentionPlan(tuple(segments), longest, grid=make_grid(segments, device))
     return AttentionPlan(tuple(segments), longest)
 
 
-def _path_length(segments: Sequence[types.Segment], segment: types.Segment) -> int:
-    parent = segments[segment.parent] if segment.parent >= 0 else None
-    return segment.end - segment.start + (parent.end - parent.start if parent else 0)
+def longest_path(segments: Sequence[types.Segment]) -> int:
+    """Return the tokens of the longest path from a root to the end of a segment."""
+    return max(tokens_before + segment.end - segment.start for segment, tokens_before in _with_depths(segments))
 
 
-def _blocks(segments: Sequence[types.Segment]) -> list[tuple[int, int]]:
-    """Return [start, end) of each root with the children that follow it."""
+def _with_depths(segments: Sequence[types.Segment]) -> list[tuple[types.Segment, int]]:
+    """Return each segment with the number of tokens that its ancestors hold."""
+    depths: list[int] = []
+    for segment in segments:
+        parent = segments[segment.parent] if segment.parent >= 0 else None
+        depths.append(depths[segment.parent] + parent.end - parent.start if parent else 0)
+    return list(zip(segments, depths, strict=True))
+
+
+def _trees(segments: Sequence[types.Segment]) -> list[tuple[int, int]]:
+    """Return [start, end) of each root with its descendants, which follow it."""
     starts = [segment.start for segment in segments if segment.parent < 0]
     return list(zip(starts, [*starts[1:], segments[-1].end], strict=True))
 
 
-def _token_ids(segments: Sequence[types.Segment]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return, per token [T], its segment's index, that segment's parent (-1 for none) and its place on its path."""
+def sees(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    key_until: torch.Tensor,
+    *,
+    behind: torch.Tensor | None = None,
+    window: int | None = None,
+) -> torch.Tensor:
+    """Return whether a token sees another one. query, key: their places in the stream; shapes that broadcast.
+
+    key_until: the place at which the last descendant of the key's segment ends. A segment's descendants follow it
+    without a gap, so a later token is on a path through the key exactly where it stands before that. behind: with a
+    window, by how many tokens of a path the key is above the query.
+    """
+    is_visible = (query >= key) & (query < key_until)
+    return is_visible if window is None or behind is None else is_visible & (behind < window)
+
+
+def _until_and_depth(segments: Sequence[types.Segment]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return, per token [T], where the last descendant of its segment ends, and its place on its path."""
+    ends = [segment.end for segment in segments]
+    for index in reversed(range(len(segments))):
+        if (parent := segments[index].parent) >= 0:
+            ends[parent] = max(ends[parent], ends[index])
     lengths = torch.tensor([segment.end - segment.start for segment in segments])
-    own = torch.arange(len(segments)).repeat_interleave(lengths)
-    parent = torch.tensor([segment.parent for segment in segments]).repeat_interleave(lengths)
-    # Where the path would begin in the stream if the parent was right before its child.
-    begins = torch.tensor([segment.end - _path_length(segments, segment) for segment in segments])
-    return own, parent, torch.arange(len(own)) - begins.repeat_interleave(lengths)
+    # Where the path would begin in the stream if it was without gaps.
+    begins = torch.tensor([segment.start - depth for segment, depth in _with_depths(segments)])
+    until = torch.tensor(ends).repeat_interleave(lengths)
+    return until, torch.arange(len(until)) - begins.repeat_interleave(lengths)
 
 
 def make_grid(segments: Sequence[types.Segment], device: torch.device, window: int | None = None) -> Grid:
-    """Return the padded batch of blocks. A block is contiguous, so its children must follow their root."""
-    blocks = _blocks(segments)
-    num_blocks, width = len(blocks), max(end - start for start, end in blocks)
-    slots = torch.cat([torch.arange(end - start) + row * width for row, (start, end) in enumerate(blocks)])
-    own, parent, places = _token_ids(segments)
-    # A padding slot gets an id of its own kind and sees itself only, so that no softmax row is empty.
-    grid_own, grid_parent = torch.full((2, num_blocks * width), -2).unbind()
-    grid_own[slots], grid_parent[slots] = own, parent
-    o, p = grid_own.view(num_blocks, width), grid_parent.view(num_blocks, width)
-    causal = torch.ones(width, width, dtype=torch.bool).tril()
-    same = (o[:, :, None] == o[:, None, :]) & causal & (o[:, :, None] != -2)
-    visible = same | (p[:, :, None] == o[:, None, :]) & (p[:, :, None] >= 0)
-    if window is not None:
-        grid_places = torch.zeros(num_blocks * width, dtype=places.dtype)
-        grid_places[slots] = places
-        at = grid_places.view(num_blocks, width)
-        visible &= at[:, :, None] - at[:, None, :] < window
-    visible |= torch.eye(width, dtype=torch.bool)
-    bias = torch.zeros(num_blocks, width, width).masked_fill_(~visible, float("-inf"))
-    return Grid(slots.to(device), bias.to(device), dense=len(slots) == num_blocks * width)
+    """Return the padded batch of trees."""
+    trees = _trees(segments)
+    num_trees, width = len(trees), max(end - start for start, end in trees)
+    slots = torch.cat([torch.arange(end - start) + row * width for row, (start, end) in enumerate(trees)])
+    # A padding slot stands before the stream and sees the others of its tree, so that no softmax row is empty.
+    place = torch.full((num_trees * width,), -1)
+    until, depth = torch.zeros((2, num_trees * width), dtype=place.dtype).unbind()
+    place[slots] = torch.arange(len(slots))
+    until[slots], depth[slots] = _until_and_depth(segments)
+    p, u, d = (values.view(num_trees, width) for values in (place, until, depth))
+    behind = None if window is None else d[:, :, None] - d[:, None, :]
+    visible = sees(p[:, :, None], p[:, None, :], u[:, None, :], behind=behind, window=window)
+    bias = torch.zeros(num_trees, width, width).masked_fill_(~visible, float("-inf"))
+    return Grid(slots.to(device), bias.to(device), dense=len(slots) == num_trees * width)
 
 
 def make_block_mask(
     segments: Sequence[types.Segment], device: torch.device, window: int | None = None
 ) -> flex_attention.BlockMask:
-    """Return flex_attention's block mask: own segment or parent, never later than the query, within the window.
+    """Return flex_attention's block mask: what is on the path, never later than the query, within the window.
 
     The lists of blocks come from the segments' bounds. torch's own `create_block_mask` evaluates the mask for every
     pair of tokens, 11 bytes each, which is 46 GB at 64k tokens; this takes bytes per token, and 16 per pair of blocks.
     """
-    own, parent, places = (ids.to(device) for ids in _token_ids(segments))
+    until, depth = (values.to(device) for values in _until_and_depth(segments))
 
-    def sees(_batch: torch.Tensor, _head: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        is_visible = (query >= key) & ((own[query] == own[key]) | (parent[query] == own[key]))
-        return is_visible if window is None else is_visible & (places[query] - places[key] < window)
+    def visible_pair(_batch: torch.Tensor, _head: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        behind = None if window is None else depth[query] - depth[key]
+        return sees(query, key, until[key], behind=behind, window=window)
 
     visible, whole = _blocks_seen(segments, window)
     partial_counts, partial_indices = _ordered(visible & ~whole, device)
@@ -158,9 +200,32 @@ def make_block_mask(
         whole_counts,
         whole_indices,
         BLOCK_SIZE=BLOCK_TOKENS,
-        mask_mod=sees,
+        mask_mod=visible_pair,
         seq_lengths=(length, length),
     )
+
+
+def _branches(segments: Sequence[types.Segment]) -> list[tuple[Stretch, ...]]:
+    """Return the branches in the order of the stream: what is before each of them on its path, then itself.
+
+    A branch ends where a segment is not the first child of the one before it.
+    """
+    paths: list[tuple[Stretch, ...]] = []
+    # Of each segment: the branch that it is in.
+    branch_of: list[int] = []
+    for index, (segment, depth) in enumerate(_with_depths(segments)):
+        if 0 <= segment.parent == index - 1:
+            *before, own = paths[-1]
+            paths[-1] = (*before, dataclasses.replace(own, end=segment.end))
+            branch_of.append(len(paths) - 1)
+            continue
+        before = []
+        if segment.parent >= 0:
+            *before, last = paths[branch_of[segment.parent]]
+            before.append(dataclasses.replace(last, end=segments[segment.parent].end))
+        branch_of.append(len(paths))
+        paths.append((*before, Stretch(segment.start, segment.end, depth)))
+    return paths
 
 
 def _blocks_seen(
@@ -175,13 +240,14 @@ def _blocks_seen(
     visible = numpy.zeros((count, count), dtype=bool)
     # Queries of a block that see all keys of the other.
     covered = numpy.zeros((count, count), dtype=numpy.int16)
-    for segment in segments:
-        for block in range(segment.start // BLOCK_TOKENS, -(-segment.end // BLOCK_TOKENS)):
-            first = max(segment.start, block * BLOCK_TOKENS)
-            last = min(segment.end, (block + 1) * BLOCK_TOKENS) - 1
+    for path in _branches(segments):
+        own = path[-1]
+        for block in range(own.start // BLOCK_TOKENS, -(-own.end // BLOCK_TOKENS)):
+            first = max(own.start, block * BLOCK_TOKENS)
+            last = min(own.end, (block + 1) * BLOCK_TOKENS) - 1
             for (low, high), (inner_low, inner_high) in zip(
-                _keys_seen(segments, segment, first, last, window, every=False),
-                _keys_seen(segments, segment, first, last, window, every=True),
+                _keys_seen(path, first, last, window, every=False),
+                _keys_seen(path, first, last, window, every=True),
                 strict=True,
             ):
                 if low < high:
@@ -191,27 +257,18 @@ def _blocks_seen(
 
 
 def _keys_seen(
-    segments: Sequence[types.Segment],
-    segment: types.Segment,
-    first: int,
-    last: int,
-    window: int | None,
-    *,
-    every: bool,
+    path: Sequence[Stretch], first: int, last: int, window: int | None, *, every: bool
 ) -> list[tuple[int, int]]:
-    """Return the ranges of keys, in the own segment and the parent, that queries first..last see: some, or every one.
+    """Return the ranges of keys, one for each stretch of the path, that queries first..last of its last one see: some,
+    or every one.
 
     The last query sees the newest keys and the first one the oldest: `every` is bounded by the other one of the two.
     """
+    *before, own = path
     newest, oldest = (first, last) if every else (last, first)
-    back = segment.start if window is None else oldest - window + 1
-    ranges = [(max(segment.start, back), newest + 1)]
-    if segment.parent >= 0:
-        parent = segments[segment.parent]
-        # As if the parent was right before its child.
-        oldest_key = parent.start if window is None else back - segment.start + parent.end
-        ranges.append((max(parent.start, oldest_key), parent.end))
-    return ranges
+    seen_from = 0 if window is None else own.depth + oldest - own.start - window + 1
+    ranges = [(max(stretch.start, stretch.start + seen_from - stretch.depth), stretch.end) for stretch in before]
+    return [*ranges, (max(own.start, own.start + seen_from - own.depth), newest + 1)]
 
 
 def _ordered(blocks: "numpy.ndarray[Any, Any]", device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -251,49 +308,40 @@ def packed_attention(
         return _GridAttention.apply(query, key, value, plan.grid, scale), None  # type: ignore[no-untyped-call]
     if plan.block_mask is not None:
         return _flex(query, key, value, plan.block_mask, scale), None
-    return _by_segment(query, key, value, plan, scale), None
+    return _by_branch(query, key, value, plan, scale), None
 
 
-def _by_segment(
+def _by_branch(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, plan: AttentionPlan, scale: float
 ) -> torch.Tensor:
     group = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
-    outputs = []
-    for segment in plan.segments:
-        own = slice(segment.start, segment.end)
-        if segment.parent < 0 and (plan.window is None or segment.end - segment.start <= plan.window):
-            attended = F.scaled_dot_product_attention(
-                query[:, :, own], key[:, :, own], value[:, :, own], is_causal=True, scale=scale
-            )
-        else:
-            before = plan.segments[segment.parent] if segment.parent >= 0 else None
-            attended = _with_mask(query, key, value, own, before, plan.window, scale)
-        outputs.append(attended)
+    outputs = [_of_branch(query, key, value, path, plan.window, scale) for path in plan.branches]
     return torch.cat(outputs, dim=2).transpose(1, 2).contiguous()
 
 
-def _with_mask(
+def _of_branch(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    own: slice,
-    parent: types.Segment | None,
+    path: Sequence[Stretch],
     window: int | None,
     scale: float,
 ) -> torch.Tensor:
-    """Attend to the own segment and what is before it, of which a window leaves the end."""
-    keys, values = [key[:, :, own]], [value[:, :, own]]
-    if parent is not None:
-        oldest = parent.start if window is None else max(parent.start, parent.end - window + 1)
-        keys.insert(0, key[:, :, oldest : parent.end])
-        values.insert(0, value[:, :, oldest : parent.end])
-    k, v = torch.cat(keys, dim=2), torch.cat(values, dim=2)
-    num_queries, num_keys = own.stop - own.start, k.shape[2]
+    """Attend to the branch and to what is before it, of which a window leaves the end."""
+    own = path[-1]
+    q = query[:, :, own.start : own.end]
+    ranges = _keys_seen(path, own.start, own.end - 1, window, every=False)
+    keys, values = (
+        torch.cat([tensor[:, :, start:end] for start, end in ranges if start < end], dim=2) for tensor in (key, value)
+    )
+    num_queries, num_keys = q.shape[2], keys.shape[2]
+    if num_queries == num_keys and (window is None or num_keys <= window):
+        return F.scaled_dot_product_attention(q, keys, values, is_causal=True, scale=scale)
     mask = torch.ones(num_queries, num_keys, dtype=torch.bool, device=query.device).tril(num_keys - num_queries)
     if window is not None:
         mask = mask.triu(num_keys - num_queries - window + 1)
-    return F.scaled_dot_product_attention(query[:, :, own], k, v, attn_mask=mask, scale=scale)
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=scale)
 
 
 @functools.cache
@@ -310,9 +358,9 @@ def _flex(
 
 
 class _GridAttention(torch.autograd.Function):
-    """softmax(q k^T scale + bias) v per block: scores in fp32, probabilities and products in the model's dtype.
+    """softmax(q k^T scale + bias) v per tree: scores in fp32, probabilities and products in the model's dtype.
 
-    Small blocks are bound by calls and memory, so plain batched products beat the tiled CPU kernel, whose backward is
+    Small trees are bound by calls and memory, so plain batched products beat the tiled CPU kernel, whose backward is
     the most expensive part of a step otherwise. Query heads that share a key head are folded into its rows.
     """
 
@@ -351,27 +399,27 @@ class _GridAttention(torch.autograd.Function):
 
 
 def _per_head(scores: torch.Tensor, num_kv: int, grid: Grid) -> torch.Tensor:
-    """View [Hkv blocks, group width, width] as [Hkv, blocks, group, width, width]."""
-    num_blocks, width = grid.shape
-    return scores.view(num_kv, num_blocks, -1, width, width)
+    """View [Hkv trees, group width, width] as [Hkv, trees, group, width, width]."""
+    num_trees, width = grid.shape
+    return scores.view(num_kv, num_trees, -1, width, width)
 
 
 def _to_grid(tensor: torch.Tensor, grid: Grid, num_kv: int) -> torch.Tensor:
-    """[1, H, T, D] -> [Hkv blocks, (H / Hkv) width, D], zeros in padding slots."""
-    num_blocks, width = grid.shape
+    """[1, H, T, D] -> [Hkv trees, (H / Hkv) width, D], zeros in padding slots."""
+    num_trees, width = grid.shape
     _, num_heads, _, size = tensor.shape
     flat = tensor[0]
     if not grid.dense:
-        padded = flat.new_zeros(num_heads, num_blocks * width, size)
+        padded = flat.new_zeros(num_heads, num_trees * width, size)
         flat = padded.index_copy_(1, grid.slots, flat)
-    folded = flat.reshape(num_kv, num_heads // num_kv, num_blocks, width, size).transpose(1, 2)
-    return folded.reshape(num_kv * num_blocks, -1, size)
+    folded = flat.reshape(num_kv, num_heads // num_kv, num_trees, width, size).transpose(1, 2)
+    return folded.reshape(num_kv * num_trees, -1, size)
 
 
 def _from_grid(tensor: torch.Tensor, grid: Grid, num_heads: int, num_kv: int) -> torch.Tensor:
-    """Undo `_to_grid`: [Hkv blocks, group width, D] -> [1, H, T, D]."""
-    num_blocks, width = grid.shape
+    """Undo `_to_grid`: [Hkv trees, group width, D] -> [1, H, T, D]."""
+    num_trees, width = grid.shape
     size = tensor.shape[-1]
-    unfolded = tensor.view(num_kv, num_blocks, num_heads // num_kv, width, size).transpose(1, 2)
-    flat = unfolded.reshape(num_heads, num_blocks * width, size)
+    unfolded = tensor.view(num_kv, num_trees, num_heads // num_kv, width, size).transpose(1, 2)
+    flat = unfolded.reshape(num_heads, num_trees * width, size)
     return (flat if grid.dense else flat.index_select(1, grid.slots))[None]

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+import numpy
 import torch
 
 from rljob_api import errors, types
@@ -10,13 +11,24 @@ from rljob_workers.trainer.model import attention
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Repeats:
+    """Which sampled tokens of rows are one token of the stream, so that the head computes it once.
+
+    first [M]: of each distinct one its index among all [N]; which [N]: of each one its index among the distinct.
+    """
+
+    first: torch.Tensor
+    which: torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class BatchTensors:
-    """One micro-batch. tokens, position_ids [1, T] int64; per sampled token [N]; per row [rows].
+    """One micro-batch. tokens, position_ids [1, T] int64; per sampled token of a row [N]; per row [rows].
 
     targets: token ids; predictors: positions whose output predicts them; row_index: into the rows. A row is whole:
     `row_tokens` is its sum(m). `masked` rows (maskTruncated) give no loss but count in denominators. row_idle: all
     advantages are 0. rewards, turns: what advantages are made of, empty where they come ready. ends [rows]: place of a
-    row's last sampled token.
+    row's last sampled token. repeats: None where no token was sampled in two rows.
     """
 
     update: int
@@ -38,6 +50,7 @@ class BatchTensors:
     turns: torch.Tensor
     ends: torch.Tensor
     oldest_step: int
+    repeats: Repeats | None
 
 
 def to_tensors(batch: types.MicroBatch, device: torch.device) -> BatchTensors:
@@ -70,6 +83,7 @@ def to_tensors(batch: types.MicroBatch, device: torch.device) -> BatchTensors:
         turns=_tensor(batch.turn_ids, torch.int32).long().to(device),
         ends=places[row_tokens.long().cumsum(0) - 1].to(device),
         oldest_step=batch.oldest_step,
+        repeats=_repeats(batch, device),
     )
 
 
@@ -99,6 +113,16 @@ def _tensor(view: "memoryview[int] | memoryview[float]", dtype: torch.dtype) -> 
     return torch.frombuffer(bytearray(view), dtype=dtype) if len(view) else torch.empty(0, dtype=dtype)
 
 
+def _repeats(batch: types.MicroBatch, device: torch.device) -> Repeats | None:
+    targets, predictors = (numpy.frombuffer(view, numpy.int32) for view in (batch.target_index, batch.predictor_index))
+    distinct, first, which = numpy.unique(targets, return_index=True, return_inverse=True)
+    if len(distinct) == len(targets):
+        return None
+    if not numpy.array_equal(predictors[first][which], predictors):
+        raise errors.WireError("one token has two places that predict it")
+    return Repeats(torch.from_numpy(first).to(device), torch.from_numpy(which).to(device))
+
+
 def _check(batch: types.MicroBatch) -> None:
     length, sampled = len(batch.tokens), len(batch.target_index)
     for name in ("predictor_index", "logprobs", "advantages", "version_steps", "row_index"):
@@ -119,13 +143,17 @@ def _check(batch: types.MicroBatch) -> None:
 
 
 def _check_segments(segments: Sequence[types.Segment], length: int) -> None:
-    position, root = 0, -1
+    position = 0
+    # The segment before and its ancestors, of which one must be the parent: descendants follow without a gap.
+    path: list[int] = []
     for index, segment in enumerate(segments):
         if segment.start != position or segment.end <= segment.start:
             raise errors.WireError(f"segment {index} is [{segment.start}, {segment.end}) where {position} was expected")
-        root = index if segment.parent < 0 else root
-        if segment.parent >= 0 and segment.parent != root:
+        while path and path[-1] != segment.parent:
+            path.pop()
+        if segment.parent >= 0 and not path:
             raise errors.WireError(f"segment {index} does not follow its parent {segment.parent}")
+        path.append(index)
         position = segment.end
     if position != length:
         raise errors.WireError(f"segments end at {position} of {length} tokens")

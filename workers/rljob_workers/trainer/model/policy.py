@@ -9,7 +9,7 @@ import torch
 
 from rljob_api import errors
 from rljob_workers.models import families
-from rljob_workers.trainer.model import adapters, attention, cpu_float32_matmul, logprobs
+from rljob_workers.trainer.model import adapters, attention, batch_tensors, cpu_float32_matmul, logprobs
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +70,12 @@ class Policy(torch.nn.Module):
         plan: attention.AttentionPlan | None,
         predictors: torch.Tensor,
         targets: torch.Tensor,
+        repeats: batch_tensors.Repeats | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """tokens, position_ids [1, T]; predictors, targets [N] -> log-probabilities and entropies [N], fp32 nats.
 
-        plan None, inside `plain`: one row through the whole model, its own masks and its own head.
+        plan None, inside `plain`: one row through the whole model, its own masks and its own head. repeats: tokens that
+        are computed once and returned for each row.
         """
         if plan is None:
             logits = self.lm(input_ids=tokens, position_ids=position_ids, use_cache=False).logits[0]
@@ -89,13 +91,16 @@ class Policy(torch.nn.Module):
         states = decoder(
             input_ids=tokens, position_ids=position_ids, use_cache=False, attention_plan=plan
         ).last_hidden_state[0]
-        return logprobs.selected_logprobs(
+        if repeats is not None:
+            predictors, targets = predictors[repeats.first], targets[repeats.first]
+        scores, entropies = logprobs.selected_logprobs(
             head,
             states[predictors],
             targets,
             temperature=self._temperature,
             chunk_tokens=self._chunk_tokens,
         )
+        return (scores, entropies) if repeats is None else (scores[repeats.which], entropies[repeats.which])
 
     def named_tensors(self) -> dict[str, torch.Tensor]:
         """Return parameters and buffers by their Hugging Face names; names of tied weights all are in it."""

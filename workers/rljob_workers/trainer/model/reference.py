@@ -34,7 +34,7 @@ class Reference:
         """Return logprobs [N] of the sampled tokens at the sampling temperature, fp32."""
         with torch.no_grad():
             logprobs, _ = self._placed(
-                tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets
+                tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets, tensors.repeats
             )
         scored: torch.Tensor = logprobs
         return scored

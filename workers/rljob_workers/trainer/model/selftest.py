@@ -5,7 +5,8 @@ that carries state along the stream, positions that depend on the longest row, c
 model's own break that without an error. So the real weights compute a few random rows twice: packed as in training,
 and one by one by the model's own attention, masks and head, which share none of our code.
 
-    group 0   a prompt with 3 completions      group 1   longer than the sliding window, where that is short
+    group 0   a prompt with 3 completions, of which 2 fork after some tokens
+    group 1   longer than the sliding window, where that is short
     group 2   a prompt with 2 completions at the last positions that a row may have
 """
 
@@ -65,9 +66,12 @@ class Ranks(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Group:
+    """fork: tokens that the last two completions begin with; 0: none."""
+
     prompt: list[int]
     completions: list[list[int]]
     first_position: int
+    fork: int = 0
 
 
 def check(
@@ -103,15 +107,20 @@ def _groups(facts: policy.Facts, longest: int) -> list[_Group]:
     def text(length: int) -> list[int]:
         return [rng.randrange(facts.vocab_size) for _ in range(length)]
 
-    def group(prompt: int, completions: Sequence[int], *, at_the_end: bool = False) -> _Group:
+    def group(prompt: int, completions: Sequence[int], *, at_the_end: bool = False, fork: int = 0) -> _Group:
         # A job of very short rows has positions for no longer ones.
         prompt = max(1, min(prompt, longest - max(completions)))
         lengths = [max(1, min(length, longest - prompt)) for length in completions]
         first = max(0, longest - prompt - max(lengths)) if at_the_end else 0
-        return _Group(text(prompt), [text(length) for length in lengths], first)
+        texts = [text(length) for length in lengths]
+        # Both go on behind the fork.
+        fork = min(fork, *(length - 1 for length in lengths))
+        if fork:
+            texts[-1][:fork] = texts[-2][:fork]
+        return _Group(text(prompt), texts, first, fork)
 
     crossing = facts.window + 5 if facts.window is not None and facts.window <= _LONGEST_WINDOW else 9
-    return [group(12, (5, 6, 4)), group(crossing, (7,)), group(10, (3, 6), at_the_end=True)]
+    return [group(12, (5, 6, 4), fork=2), group(crossing, (7,)), group(10, (3, 6), at_the_end=True)]
 
 
 def _packed(groups: Sequence[_Group]) -> types.MicroBatch:
@@ -122,20 +131,24 @@ def _packed(groups: Sequence[_Group]) -> types.MicroBatch:
     predictors: list[int] = []
     lengths: list[int] = []
 
-    def segment(text: list[int], first_position: int, parent: int) -> int:
+    def segment(text: list[int], first_position: int, parent: int) -> list[int]:
         start = len(tokens)
         tokens.extend(text)
         positions.extend(range(first_position, first_position + len(text)))
         segments.append(types.Segment(start=start, end=len(tokens), parent=parent))
-        return start
+        return list(range(start, len(tokens)))
 
     for group in groups:
-        root = len(segments)
-        last = segment(group.prompt, group.first_position, -1) + len(group.prompt) - 1
-        for completion in group.completions:
-            start = segment(completion, group.first_position + len(group.prompt), root)
-            targets += range(start, start + len(completion))
-            predictors += [last, *range(start, start + len(completion) - 1)]
+        prompt_len = len(group.prompt)
+        parent, path = len(segments), segment(group.prompt, group.first_position, -1)
+        for index, completion in enumerate(group.completions):
+            if group.fork and index == len(group.completions) - 2:
+                fork = segment(completion[: group.fork], group.first_position + prompt_len, parent)
+                parent, path = len(segments) - 1, path + fork
+            rest = completion[len(path) - prompt_len :]
+            row = path + segment(rest, group.first_position + len(path), parent)
+            targets += row[prompt_len:]
+            predictors += row[prompt_len - 1 : -1]
             lengths.append(len(completion))
     zeros = [0.0] * len(targets)
     return types.MicroBatch(

@@ -62,20 +62,86 @@ def test_rows_of_one_prompt_are_laid_out_once_with_their_completions_as_children
     assert [(r.row, r.num_tokens) for r in batch.rows] == [(0, 2), (1, 1)]
 
 
-def test_a_row_with_inserted_tokens_stands_alone() -> None:
+def test_a_conversation_that_forks_is_laid_out_as_a_tree() -> None:
+    """The picture of blocks.py: two rows fork after 6, one goes another way before it, one ends there.
+
+    Each trains its own tokens: what the first three sampled after 1 2 3 is inserted text in the last one.
+    """
     rows = [
-        sample(row=0, completion=(4, 9, 5), mask=(0, 0, 0, 1, 0, 1)),
-        sample(row=1, completion=(6,)),
-        sample(row=2, completion=(7,)),
+        sample(row=0, completion=(6, 7, 8), mask=(0, 0, 0, 1, 0, 1)),
+        sample(row=1, completion=(4, 5)),
+        sample(row=2, completion=(6,)),
+        sample(row=3, completion=(6, 9), mask=(0, 0, 0, 0, 1)),
     ]
-    (batch,) = packing.pack(rows, step=1, shape=shape()).micro_batches[0]
-    alone = next(i for i, s in enumerate(batch.segments) if list(batch.tokens[s.start : s.end]) == [1, 2, 3, 4, 9, 5])
-    start = batch.segments[alone].start
-    targets = [t for t, r in zip(batch.target_index, batch.row_index, strict=True) if batch.rows[r].row == 0]
-    predictors = [p for p, r in zip(batch.predictor_index, batch.row_index, strict=True) if batch.rows[r].row == 0]
-    assert targets == [start + 3, start + 5]
-    assert predictors == [start + 2, start + 4]
-    assert sum(s.parent >= 0 for s in batch.segments) == 2
+    packed = packing.pack(rows, step=1, shape=shape())
+    (batch,) = packed.micro_batches[0]
+    assert list(batch.tokens) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert list(batch.position_ids) == [0, 1, 2, 3, 4, 3, 4, 5, 4]
+    assert [(s.start, s.end, s.parent) for s in batch.segments] == [
+        (0, 3, -1), (3, 5, 0), (5, 6, 0), (6, 8, 2), (8, 9, 2),
+    ]  # fmt: skip
+    assert [header.row for header in batch.rows] == [1, 0, 3, 2]
+    assert list(batch.row_index) == [0, 0, 1, 1, 2, 3]
+    assert list(batch.target_index) == [3, 4, 5, 7, 8, 5]
+    assert list(batch.predictor_index) == [2, 3, 2, 6, 5, 2]
+    assert (packed.computed_tokens, packed.unique_tokens, packed.row_tokens) == (9, 9, 6 + 5 + 4 + 5)
+
+
+def test_rows_that_begin_with_different_tokens_are_different_trees() -> None:
+    rows = [sample(row=0, prompt=(1, 2)), sample(row=1, prompt=(8, 2)), sample(row=2, prompt=(1, 3))]
+    assert [[row.row for row in tree.rows] for tree in blocks.trees(rows)] == [[0, 2], [1]]
+
+
+def test_equal_rows_take_the_tokens_of_one() -> None:
+    packed = packing.pack([sample(row=row) for row in range(3)], step=1, shape=shape())
+    (batch,) = packed.micro_batches[0]
+    assert list(batch.tokens) == [1, 2, 3, 4, 5]
+    assert list(batch.target_index) == [3, 4] * 3
+    assert [header.row for header in batch.rows] == [0, 1, 2]
+
+
+def conversations(*, turns: int, forks: int, tokens: int) -> list[types.TrainSample]:
+    """Rows of a tree that is `turns` deep, each turn but the last with `forks` continuations of `tokens` tokens."""
+    paths: list[list[int]] = [[1]]
+    for turn in range(turns):
+        paths = [[*path, *(100 * turn + fork + 2,) * tokens] for path in paths for fork in range(forks)]
+    return [sample(row=row, prompt=path[:1], completion=path[1:]) for row, path in enumerate(paths)]
+
+
+@pytest.mark.parametrize("max_tokens", [31, 50, 70, 100, 150])
+def test_a_tree_over_the_budget_is_cut_where_it_forks(max_tokens: int) -> None:
+    """27 rows of 31 tokens, 391 as a tree of 3 x 3 x 3 forks: what lies above a cut is repeated, and nothing else."""
+    rows = conversations(turns=3, forks=3, tokens=10)
+    (tree,) = blocks.trees(rows)
+    assert tree.num_tokens == 391
+    parts = blocks.split(tree, max_tokens=max_tokens)
+    assert all(part.num_tokens <= max_tokens for part in parts)
+    assert sorted(row.row for part in parts for row in part.rows) == list(range(27))
+    # What is below a fork and fits is in one part: the least that any division has.
+    fits = {31: 27 * 31, 50: 9 * (21 + 20) + 9 * 31, 70: 9 * 51, 100: 9 * 51, 150: 3 * 131}[max_tokens]
+    assert sum(part.num_tokens for part in parts) <= fits
+
+
+def test_a_part_that_is_full_leaves_the_next_fork_to_another() -> None:
+    """A comb: each row leaves the longest one a little earlier. Parts fill up from the deepest fork on."""
+    spine = list(range(2, 42))
+    rows = [sample(row=0, prompt=(1,), completion=spine)]
+    rows += [sample(row=cut, prompt=(1,), completion=[*spine[:cut], 99]) for cut in range(1, 40)]
+    (tree,) = blocks.trees(rows)
+    assert tree.num_tokens == 41 + 39
+    parts = blocks.split(tree, max_tokens=60)
+    # 19 rows leave the longest one behind its 21st token; the 20th row is the longest of the others.
+    assert [part.num_tokens for part in parts] == [41 + 19, 22 + 19]
+    assert parts == sorted(parts, key=lambda part: part.first_row)
+
+
+def test_a_tree_that_is_deeper_than_calls_may_be_is_divided() -> None:
+    """A comb of 1300 rows: the 499 deepest fill what the longest one leaves of 1800, the others share 801 tokens."""
+    spine = list(range(2, 1302))
+    rows = [sample(row=0, prompt=(1,), completion=spine)]
+    rows += [sample(row=cut, prompt=(1,), completion=[*spine[:cut], 1]) for cut in range(1, 1300)]
+    parts = blocks.split(blocks.trees(rows)[0], max_tokens=1800)
+    assert [part.num_tokens for part in parts] == [1301 + 499, 802 + 799]
 
 
 def test_rows_of_different_groups_never_share_even_with_equal_prompts() -> None:
@@ -128,7 +194,7 @@ def test_one_row_of_32_is_looked_at_of_those_that_have_nothing_to_learn_in_the_f
 
 
 def test_one_group_is_divided_when_ranks_would_be_idle() -> None:
-    rows = [sample(row=i) for i in range(4)]
+    rows = [sample(row=i, completion=(10 + i, 5)) for i in range(4)]
     packed = packing.pack(rows, step=1, shape=shape(world_size=2))
     assert [[header.row for batch in rank for header in batch.rows] for rank in packed.micro_batches] == [
         [0, 1],
@@ -144,7 +210,7 @@ def groups_of_8(lengths: Sequence[Sequence[int]], *, prompt: int = 16) -> list[t
     rows: list[types.TrainSample] = []
     for group, members in enumerate(lengths):
         rows += [
-            sample(row=len(rows) + i, group=f"g{group}", prompt=(1,) * prompt, completion=(4,) * length)
+            sample(row=len(rows) + i, group=f"g{group}", prompt=(1,) * prompt, completion=(2 + i,) * length)
             for i, length in enumerate(members)
         ]
     return rows
@@ -209,8 +275,10 @@ def steps(draw: st.DrawFn) -> list[types.TrainSample]:
     rows: list[types.TrainSample] = []
     for group in range(draw(st.integers(1, 5))):
         prompt = draw(st.lists(st.integers(0, 9), min_size=1, max_size=6))
+        # Few tokens: completions fork, and are equal or begin one another.
+        token = st.integers(10, draw(st.sampled_from([11, 12, 99])))
         for _ in range(draw(st.integers(1, 5))):
-            completion = draw(st.lists(st.integers(10, 99), min_size=1, max_size=8))
+            completion = draw(st.lists(token, min_size=1, max_size=8))
             multi_turn = draw(st.integers(0, 4)) == 0 and len(completion) > 2
             mask = [0] * len(prompt) + [1] * len(completion)
             if multi_turn:
@@ -237,15 +305,14 @@ def token_facts(batch: types.MicroBatch) -> list[tuple[object, ...]]:
     """Return, per sampled token, everything that a loss may depend on, read off the layout: its whole visible
     context.
     """
-    parents = list(batch.segments)
 
     def context(position: int) -> tuple[int, ...]:
-        segment = next(s for s in parents if s.start <= position < s.end)
-        before = tuple(batch.tokens[segment.start : position + 1])
-        if segment.parent < 0:
-            return before
-        parent = parents[segment.parent]
-        return (*batch.tokens[parent.start : parent.end], *before)
+        segment = next(s for s in batch.segments if s.start <= position < s.end)
+        seen = list(batch.tokens[segment.start : position + 1])
+        while segment.parent >= 0:
+            segment = batch.segments[segment.parent]
+            seen[:0] = batch.tokens[segment.start : segment.end]
+        return tuple(seen)
 
     facts: list[tuple[object, ...]] = []
     for n, (target, predictor) in enumerate(zip(batch.target_index, batch.predictor_index, strict=True)):
@@ -308,9 +375,11 @@ def test_segments_tile_each_micro_batch_and_parents_come_first(
         for batch in rank:
             assert [s.start for s in batch.segments] == [0, *(s.end for s in batch.segments[:-1])]
             assert batch.segments[-1].end == len(batch.tokens)
+            paths: list[list[int]] = []
             for number, segment in enumerate(batch.segments):
-                assert segment.parent < number
-                assert segment.parent < 0 or batch.segments[segment.parent].parent < 0
+                # The descendants of a segment follow it without a gap: a parent is on the path to the one before.
+                assert segment.parent < 0 or segment.parent in paths[-1]
+                paths.append([*(paths[segment.parent] if segment.parent >= 0 else []), number])
             assert len(batch.tokens) <= max(cut.max_tokens, longest)
 
 
@@ -355,12 +424,6 @@ def test_long_completions_share_micro_batches_first_fit_decreasing() -> None:
     rows = [sample(row=i, group=f"g{i}", completion=(9,) * n) for i, n in enumerate((7, 3, 5, 5))]
     batches = packing.pack(rows, step=1, shape=shape(max_tokens=16)).micro_batches[0]
     assert sorted(len(batch.tokens) for batch in batches) == [16, 16]
-
-
-@pytest.mark.parametrize(("mask", "expected"), [((0, 1, 1), True), ((0, 1, 0), False), ((0, 1, 0, 1), False)])
-def test_only_a_prompt_followed_by_sampled_tokens_is_single_turn(mask: tuple[int, ...], expected: bool) -> None:
-    row = sample(row=0, prompt=(1,), completion=tuple(range(len(mask) - 1)), mask=mask)
-    assert (blocks.single_turn_prompt(row) is not None) is expected
 
 
 def test_rows_without_advantage_are_kept_where_an_entropy_term_needs_them() -> None:

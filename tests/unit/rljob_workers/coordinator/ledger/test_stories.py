@@ -802,6 +802,27 @@ async def test_a_step_of_oats_actor_is_in_the_gauges_as_it_is_in_the_history(sta
     assert _sample(run, "rljob_actor_sampling_max_tokens") == run.config.sampling.max_tokens
 
 
+PACKED_ROWS = {"computed": 2, "unique": 2, "rows": 4}
+
+
+async def test_tokens_of_a_step_are_counted_once_it_is_trained(start: Start) -> None:
+    """Two groups of two equal rows: as trees they hold the tokens of two rows, and all of those are computed."""
+    run = start()
+    rollout, trainer = await run.register(enums.Role.ROLLOUT), await run.register(enums.Role.TRAINER, attempt=1)
+    await run.generate(rollout, serving=0)
+    await run.fetch(trainer, step=1)
+
+    await run.housekeeper.tick()
+    counted = {kind: _sample(run, "rljob_packed_tokens_total", kind=kind) for kind in PACKED_ROWS}
+    assert counted == dict.fromkeys(PACKED_ROWS, 0.0)
+    await run.commit(trainer, step=1)
+    await run.housekeeper.tick()
+    packed = {kind: num_rows * len(makers.make_trajectory().tokens) for kind, num_rows in PACKED_ROWS.items()}
+    assert {kind: _sample(run, "rljob_packed_tokens_total", kind=kind) for kind in packed} == packed
+    (step,) = [event for event in run.events() if event["kind"] == "step"]
+    assert step["packed_tokens"] == packed
+
+
 def _sample(run: Coordinator, name: str, /, **labels: str) -> float | None:
     identity = {"rljob_namespace": "default", "rljob": "job"}
     return run.metrics.registry.get_sample_value(name, {**identity, **labels})

@@ -38,4 +38,6 @@ def test_outcomes_and_drops_are_shown_from_zero_so_that_the_first_of_each_is_an_
     ):
         labels = f'reason="{reason}",rljob="run",rljob_namespace="team",role="{role}"'
         assert f"rljob_infra_failures_total{{{labels}}} 0.0" in shown
+    for kind in ("computed", "unique", "rows"):
+        assert f'rljob_packed_tokens_total{{kind="{kind}",rljob="run",rljob_namespace="team"}} 0.0' in shown
     assert 'rljob_groups_dropped_total{reason="stale",rljob="run",rljob_namespace="team"} 0.0' in shown

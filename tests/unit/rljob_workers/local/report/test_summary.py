@@ -52,6 +52,24 @@ def test_summary_of_two_steps() -> None:
     assert found.peak_rss_bytes == {"trainer": 5}
 
 
+def test_prefixes_are_counted_over_all_steps_and_by_the_last_line_of_the_engines_counters() -> None:
+    lines = [
+        step_line(
+            step,
+            packed_tokens={"computed": 50 * step, "unique": 40 * step, "rows": 200 * step},
+            prefix_tokens={"repeated": 1000 * step, "cached": 990 * step},
+        )
+        for step in (1, 3)
+    ]
+    found = summarized(parse(*lines)).prefixes
+    assert found == summary.PrefixesPart(computed_per_unique_token=1.25, saved_share=0.75, cache_hit_share=0.99)
+
+
+def test_a_run_in_which_nothing_is_repeated_has_no_shares() -> None:
+    nothing = summary.PrefixesPart(computed_per_unique_token=None, saved_share=None, cache_hit_share=None)
+    assert summarized(parse(step_line(1))).prefixes == nothing
+
+
 def test_mean_staleness_weighs_tokens_and_not_steps() -> None:
     run = parse(step_line(1, tokens=10, staleness_token_mean=0.0), step_line(2, tokens=30, staleness_token_mean=2.0))
     assert summarized(run).staleness.mean == pytest.approx(1.5)

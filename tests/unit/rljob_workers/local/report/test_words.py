@@ -182,6 +182,7 @@ def test_summary_file_has_exactly_the_promised_keys() -> None:
         "trajectories",
         "wait_share",
         "throughput",
+        "prefixes",
         "logprob_gap_mean",
         "peak_rss_bytes",
     ]

@@ -353,6 +353,20 @@ async def test_a_matched_stop_string_is_cut_from_the_text_and_kept_in_the_ids() 
     assert list(group.trajectories[0].tokens)[3:] == list(map(ord, "4\n5"))
 
 
+async def test_a_group_tells_what_of_its_prompts_the_engine_had_before() -> None:
+    class Caching:
+        async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
+            result = await rig.gate.generate(request)
+            return dataclasses.replace(result, repeated_tokens=32, cached_tokens=16)
+
+    rig = Rig()
+    await rig.start()
+    rig.generator = Caching()
+    group = await rig.run(fakes.make_lease())
+    assert len(group.trajectories) == 2
+    assert (group.repeated_tokens, group.cached_tokens) == (64, 32)
+
+
 @pytest.mark.covers("workflows 11")
 async def test_rows_of_an_evaluation_carry_the_texts_that_were_sent_and_sampled() -> None:
     rig = Rig()

@@ -1,5 +1,6 @@
 """The operations of a step by hand, and the share of them that a device could have done."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +20,7 @@ def micro_batch(segments: list[types.Segment], num_sampled: int) -> types.MicroB
         tokens=types.ints([1] * length),
         position_ids=types.ints([0] * length),
         segments=segments,
-        target_index=types.ints([0] * num_sampled),
+        target_index=types.ints(range(num_sampled)),
         predictor_index=types.ints([0] * num_sampled),
         logprobs=types.floats([0.0] * num_sampled),
         advantages=types.floats([0.0] * num_sampled),
@@ -29,7 +30,7 @@ def micro_batch(segments: list[types.Segment], num_sampled: int) -> types.MicroB
     )
 
 
-def test_a_token_attends_to_itself_those_before_it_in_its_segment_and_its_whole_parent() -> None:
+def test_a_token_attends_to_itself_those_before_it_in_its_segment_and_its_ancestors() -> None:
     alone = [types.Segment(start=0, end=4)]
     assert mfu.attended_pairs(alone) == 1 + 2 + 3 + 4
     shared = [
@@ -38,6 +39,8 @@ def test_a_token_attends_to_itself_those_before_it_in_its_segment_and_its_whole_
         types.Segment(start=6, end=7, parent=0),
     ]
     assert mfu.attended_pairs(shared) == 10 + (1 + 2 + 2 * 4) + (1 + 4)
+    deep = [*shared[:2], types.Segment(start=6, end=9, parent=1)]
+    assert mfu.attended_pairs(deep) == 10 + (1 + 2 + 2 * 4) + (1 + 2 + 3 + 3 * 6)
 
 
 def test_a_forward_is_two_operations_a_parameter_and_four_a_layer_width_and_pair() -> None:
@@ -45,6 +48,12 @@ def test_a_forward_is_two_operations_a_parameter_and_four_a_layer_width_and_pair
     batch = micro_batch([types.Segment(start=0, end=4)], num_sampled=1)
     assert mfu.forward_flops(SIZE, batch, with_head=True) == 2 * 45 + 240
     assert mfu.forward_flops(SIZE, batch, with_head=False) == 2 * 40 + 240
+
+
+def test_the_head_runs_once_for_a_token_that_several_rows_sampled() -> None:
+    batch = micro_batch([types.Segment(start=0, end=4)], num_sampled=1)
+    twice = dataclasses.replace(batch, target_index=types.ints([0, 0]), predictor_index=types.ints([0, 0]))
+    assert mfu.forward_flops(SIZE, twice, with_head=True) == mfu.forward_flops(SIZE, batch, with_head=True)
 
 
 def test_long_rows_without_attention_cost_six_operations_a_parameter_and_token() -> None:

@@ -15,7 +15,12 @@ from rljob_workers.trainer.model import attention
 CPU = torch.device("cpu")
 # A shared prompt with two completions (one of a single token), a lone row, a prompt with one completion.
 MIXED = [(0, 5, -1), (5, 8, 0), (8, 9, 0), (9, 13, -1), (13, 16, -1), (16, 20, 4)]
-WAYS = ["segments", "grid"]
+# Conversations: two that fork twice, at different depths, and one that goes on behind a fork; a lone row; two trees.
+FORKS = [
+    (0, 4, -1), (4, 7, 0), (7, 9, 1), (9, 12, 1), (12, 13, 3), (13, 17, 3), (17, 19, 0), (19, 24, -1), (24, 25, -1),
+    (25, 28, 8),
+]  # fmt: skip
+WAYS = ["branches", "grid"]
 
 
 def segments_of(described: list[tuple[int, int, int]]) -> list[types.Segment]:
@@ -25,7 +30,7 @@ def segments_of(described: list[tuple[int, int, int]]) -> list[types.Segment]:
 def plan_of(segments: list[types.Segment], way: str) -> attention.AttentionPlan:
     grid = attention.make_grid(segments, CPU) if way == "grid" else None
     block_mask = attention.make_block_mask(segments, CPU) if way == "flex" else None
-    longest = max(attention._path_length(segments, segment) for segment in segments)
+    longest = attention.longest_path(segments)
     return attention.AttentionPlan(tuple(segments), longest, grid=grid, block_mask=block_mask)
 
 
@@ -33,9 +38,10 @@ def visible(segments: list[types.Segment], window: int | None = None) -> torch.T
     """The newest `window` of the keys that a query's path holds up to itself, or all of them."""
     length = segments[-1].end
     mask = torch.zeros(length, length, dtype=torch.bool)
+    paths: list[list[int]] = []
     for segment in segments:
-        parent = segments[segment.parent] if segment.parent >= 0 else None
-        before = list(range(parent.start, parent.end)) if parent else []
+        before = paths[segment.parent] if segment.parent >= 0 else []
+        paths.append([*before, *range(segment.start, segment.end)])
         for query in range(segment.start, segment.end):
             path = [*before, *range(segment.start, query + 1)]
             mask[query, path if window is None else path[-window:]] = True
@@ -72,9 +78,33 @@ def assert_equals_dense(segments: list[types.Segment], way: str, seed: int, wind
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("described", [MIXED, FORKS])
 @pytest.mark.parametrize("way", WAYS)
-def test_output_and_gradients_equal_the_dense_mask(way: str) -> None:
-    assert_equals_dense(segments_of(MIXED), way, 0)
+def test_output_and_gradients_equal_the_dense_mask(way: str, described: list[tuple[int, int, int]]) -> None:
+    assert_equals_dense(segments_of(described), way, 0)
+
+
+def test_a_branch_is_one_stretch_from_where_it_leaves_another() -> None:
+    """Each row costs one call: a prompt goes with its first completion, a turn with the first one that follows it."""
+    paths = [[(part.start, part.end, part.depth) for part in path] for path in attention._branches(segments_of(FORKS))]
+    assert paths == [
+        [(0, 9, 0)],
+        [(0, 7, 0), (9, 13, 7)],
+        [(0, 7, 0), (9, 12, 7), (13, 17, 10)],
+        [(0, 4, 0), (17, 19, 4)],
+        [(19, 24, 0)],
+        [(24, 28, 0)],
+    ]
+
+
+def test_a_token_is_seen_until_the_last_descendant_of_its_segment_ends() -> None:
+    """Worked by hand: segment 1 is [4, 7) and its last descendant ends at 17."""
+    until, depth = attention._until_and_depth(segments_of(FORKS))
+    assert until.tolist() == [19] * 4 + [17] * 3 + [9] * 2 + [17] * 3 + [13] + [17] * 4 + [19] * 2 + [24] * 5 + [28] * 4
+    assert depth.tolist()[9:19] == [7, 8, 9, 10, 10, 11, 12, 13, 4, 5]
+    place = torch.arange(28)
+    mask = attention.sees(place[:, None], place[None], until[None])
+    assert torch.equal(mask, visible(segments_of(FORKS)))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -85,10 +115,11 @@ def test_blocks_of_equal_width_need_no_padding_and_are_exact(way: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("described", [MIXED, FORKS])
 @pytest.mark.parametrize("window", [None, 4])
-def test_flex_attention_sees_the_same_tokens(window: int | None) -> None:
-    segments = segments_of(MIXED)
-    q, k, v = (part.detach() for part in heads(20, 5))
+def test_flex_attention_sees_the_same_tokens(window: int | None, described: list[tuple[int, int, int]]) -> None:
+    segments = segments_of(described)
+    q, k, v = (part.detach() for part in heads(segments[-1].end, 5))
     found, _ = attention.packed_attention(
         torch.nn.Identity(), q, k, v, None, scaling=0.3, attention_plan=plan_of(segments, "flex"), sliding_window=window
     )
@@ -97,12 +128,19 @@ def test_flex_attention_sees_the_same_tokens(window: int | None) -> None:
 
 # Bounds on and off the edges of blocks of 128: siblings within one, a prompt of many, a row of several.
 BLOCKY = [(0, 300, -1), (300, 310, 0), (310, 384, 0), (384, 700, 0), (700, 1024, -1), (1024, 1030, 4), (1030, 1290, 4)]
+# Forks within a block, at its bound, and behind an ancestor of several blocks.
+DEEP = [
+    (0, 300, -1), (300, 310, 0), (310, 384, 1), (384, 500, 1), (500, 700, 3), (700, 900, 0), (900, 1000, 5),
+    (1000, 1290, 5),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("window", [None, 1, 100, 128, 290, 500])
-@pytest.mark.parametrize("length", [1280, 1290])
-def test_blocks_are_listed_as_torch_lists_them_from_every_pair_of_tokens(window: int | None, length: int) -> None:
-    segments = segments_of([(start, min(end, length), parent) for start, end, parent in BLOCKY])
+@pytest.mark.parametrize(("described", "length"), [(BLOCKY, 1280), (BLOCKY, 1290), (DEEP, 1290)])
+def test_blocks_are_listed_as_torch_lists_them_from_every_pair_of_tokens(
+    window: int | None, described: list[tuple[int, int, int]], length: int
+) -> None:
+    segments = segments_of([(start, min(end, length), parent) for start, end, parent in described])
     ours, mask = attention.make_block_mask(segments, CPU, window), visible(segments, window)
     theirs = flex_attention.create_block_mask(
         lambda _batch, _head, query, key: mask[query, key], None, None, length, length, device="cpu"
@@ -136,13 +174,17 @@ def test_memory_of_a_block_mask_grows_with_tokens_not_with_their_square() -> Non
 
 @st.composite
 def packs(draw: st.DrawFn) -> list[types.Segment]:
-    described, position = [], 0
-    for _ in range(draw(st.integers(1, 4))):
-        root = len(described)
-        for child in range(1 + draw(st.integers(0, 3))):
-            length = draw(st.integers(1, 6))
-            described.append((position, position + length, root if child else -1))
-            position += length
+    """Any trees: the parent of each segment is the one before it, an ancestor of that, or none."""
+    described: list[tuple[int, int, int]] = []
+    position = 0
+    for index in range(draw(st.integers(1, 10))):
+        path, parent = [-1], index - 1
+        while parent >= 0:
+            path.append(parent)
+            parent = described[parent][2]
+        length = draw(st.integers(1, 6))
+        described.append((position, position + length, draw(st.sampled_from(path))))
+        position += length
     return segments_of(described)
 
 
@@ -161,8 +203,9 @@ def test_small_blocks_take_the_grid_and_long_or_uneven_ones_do_not() -> None:
     assert attention.make_plan(uneven, CPU).grid is None
 
 
-def test_the_longest_path_is_a_root_with_its_longest_child() -> None:
+def test_the_longest_path_goes_from_a_root_to_its_deepest_end() -> None:
     assert attention.make_plan(segments_of(MIXED), CPU).longest == 8
+    assert attention.make_plan(segments_of(FORKS), CPU).longest == 14
 
 
 def test_a_window_as_long_as_the_longest_path_costs_nothing() -> None:

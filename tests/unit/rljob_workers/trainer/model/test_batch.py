@@ -51,17 +51,39 @@ def test_contradicting_arrays_are_refused(change: dict[str, object], sentence: s
         batch_tensors.to_tensors(types.MicroBatch(**fields), CPU)
 
 
-def test_a_child_must_follow_its_own_root() -> None:
-    segments = [
-        types.Segment(start=0, end=2),
-        types.Segment(start=2, end=4),
-        types.Segment(start=4, end=6, parent=0),
-    ]
+@pytest.mark.parametrize("parents", [(-1, -1, 0), (-1, 0, 0, 1)])
+def test_a_child_must_follow_its_parent_and_the_descendants_of_that(parents: tuple[int, ...]) -> None:
+    segments = [types.Segment(start=2 * i, end=2 * i + 2, parent=parent) for i, parent in enumerate(parents)]
     wire = dataclasses.replace(
-        batch_tensors.idle_batch(0), tokens=types.ints([0] * 6), position_ids=types.ints([0] * 6), segments=segments
+        batch_tensors.idle_batch(0),
+        tokens=types.ints([0] * 2 * len(parents)),
+        position_ids=types.ints([0] * 2 * len(parents)),
+        segments=segments,
     )
-    with pytest.raises(errors.WireError, match="does not follow its parent 0"):
+    with pytest.raises(errors.WireError, match=f"does not follow its parent {parents[-1]}"):
         batch_tensors.to_tensors(wire, CPU)
+
+
+def test_a_token_that_two_rows_sampled_is_computed_once() -> None:
+    wire = pack(make_rows(groups=1, size=2), shared=False)
+    count = len(wire.target_index)
+    assert batch_tensors.to_tensors(wire, CPU).repeats is None
+    twice = dataclasses.replace(
+        wire,
+        target_index=types.ints([wire.target_index[0], *wire.target_index[:-1]]),
+        predictor_index=types.ints([wire.predictor_index[0], *wire.predictor_index[:-1]]),
+    )
+    repeats = batch_tensors.to_tensors(twice, CPU).repeats
+    assert repeats is not None
+    assert repeats.first.tolist() == [0, *range(2, count)]
+    assert repeats.which.tolist() == [0, *range(count - 1)]
+
+
+def test_a_token_with_two_predictors_is_refused() -> None:
+    wire = pack(make_rows(groups=1, size=2), shared=False)
+    targets = types.ints([wire.target_index[1], *wire.target_index[1:]])
+    with pytest.raises(errors.WireError, match="two places that predict it"):
+        batch_tensors.to_tensors(dataclasses.replace(wire, target_index=targets), CPU)
 
 
 def test_a_row_ends_at_its_last_sampled_token() -> None:

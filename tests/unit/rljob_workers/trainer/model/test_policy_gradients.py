@@ -17,17 +17,15 @@ from hypothesis import strategies as st
 from rljob_api import types
 from rljob_api.manifest.loss import CorrectionSpec, LossSpec
 from rljob_testing import trainer_makers as makers
+from rljob_testing.packed_loss import Gradients, gradients_of, packed_gradients
 from rljob_testing.sections import section
-from rljob_workers.trainer.algorithms import loss
-from rljob_workers.trainer.model import attention, batch_tensors, policy
+from rljob_workers.trainer.model import attention, policy
 
-CPU = torch.device("cpu")
 GROUPS = makers.make_rows(groups=3, size=3, seed=5)
 TEMPERATURE = 0.9
 LOSS = section(
     LossSpec, constant_denominator=8.0, entropy_coef=0.01, rollout_correction=section(CorrectionSpec, high=2.0)
 )
-Gradients = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
@@ -41,40 +39,6 @@ def ours(tiny_model: pathlib.Path) -> policy.Policy:
 def plain(tiny_model: pathlib.Path) -> torch.nn.Module:
     loaded: torch.nn.Module = transformers.AutoModelForCausalLM.from_pretrained(tiny_model, attn_implementation="eager")
     return loaded.train()
-
-
-def packed_gradients(
-    model: policy.Policy, parts: Sequence[types.MicroBatch], minibatch: types.Minibatch, config: LossSpec
-) -> tuple[float, Gradients]:
-    model.zero_grad()
-    total = 0.0
-    for part in parts:
-        tensors = batch_tensors.to_tensors(part, CPU)
-        logprobs, entropies = model(
-            tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets
-        )
-        outputs = loss.policy_loss(
-            loss.LossInputs(
-                logprobs=logprobs,
-                entropies=entropies,
-                behavior=tensors.behavior,
-                advantages=tensors.advantages,
-                version_steps=tensors.version_steps,
-                row_index=tensors.row_index,
-                row_tokens=tensors.row_tokens,
-                row_masked=tensors.row_masked,
-                minibatch=minibatch,
-                trainer_version=0,
-            ),
-            config,
-        )
-        outputs.loss.backward()
-        total += float(outputs.loss.detach())
-    return total, gradients_of(model.lm)
-
-
-def gradients_of(model: torch.nn.Module) -> Gradients:
-    return {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
 
 
 def plain_gradients(

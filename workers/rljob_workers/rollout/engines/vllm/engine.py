@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rljob_api import errors, types
 from rljob_api.manifest.rollout import EngineSpec
 from rljob_workers.rollout import generation
-from rljob_workers.rollout.engines import base
+from rljob_workers.rollout.engines import base, prefixes
 from rljob_workers.rollout.engines.vllm import metrics, patches
 from rljob_workers.runtime import device, machine
 from rljob_workers.weights import image
@@ -77,6 +77,7 @@ class VllmEngine:
         self._running: set[str] = set()
         self._interrupted: set[str] = set()
         self._finished_tokens = self._prompt_tokens = 0
+        self._prefixes = prefixes.Prefixes(block_tokens=CPU_BLOCK_TOKENS)
         self._has_adapter = False
 
     async def start(self) -> None:
@@ -84,6 +85,7 @@ class VllmEngine:
         from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
 
         self._llm = await self._on_keeper(self._build)
+        self._prefixes = prefixes.Prefixes(block_tokens=self._llm.vllm_config.cache_config.block_size)
         self._has_adapter = False
         settings = self._settings
         if settings.engine.tensor_parallel_size > 1:
@@ -101,6 +103,7 @@ class VllmEngine:
         """Generate one completion; cancelling aborts it inside the engine."""
         llm, began = self._engine(), time.monotonic()
         prompt = {"prompt_token_ids": list(request.input_ids), "cache_salt": str(version)}
+        repeated_tokens = self._prefixes.ask(request.input_ids, version=version)
         self._running.add(request.rid)
         try:
             final = None
@@ -124,7 +127,13 @@ class VllmEngine:
             self._interrupted.discard(request.rid)
         if final is None or len(final.outputs) != 1:
             raise errors.EngineError("the engine ended a request without an output")
-        result = _result(final.outputs[0], final.metrics, latency_s=time.monotonic() - began)
+        result = dataclasses.replace(
+            _result(final.outputs[0], final.metrics, latency_s=time.monotonic() - began),
+            repeated_tokens=repeated_tokens,
+            cached_tokens=final.num_cached_tokens or 0,
+        )
+        # Of the last token nothing was computed.
+        self._prefixes.add(request.input_ids + result.output_ids[:-1], version=version)
         # vLLM's own aborts are failures, only ours are interruptions: an answer that is never kept must not continue.
         if interrupted and result.stop_reason == "abort":
             result = dataclasses.replace(result, stop_reason=generation.INTERRUPT)
