@@ -1,4 +1,5 @@
-"""Makes the data of addition-cpu.yaml: `python crds/examples/make_addition_data.py`. The same bytes each time.
+"""Makes the data of addition-cpu.yaml and its relatives: `python crds/examples/make_addition_data.py`. The same bytes
+each time.
 
 Each prompt holds four worked examples and one question, a line each, so that a small base model knows what is asked:
 about a tenth of its sampled answers are right, which leaves room to learn and gives groups with unlike rewards.
@@ -12,6 +13,8 @@ from collections.abc import Sequence
 SEED = 20260101
 NUM_TRAIN = 1000
 NUM_HELD_OUT = 200
+# Of the training questions; their answers are learned by the supervised steps of addition-sft-cpu.yaml.
+NUM_EXAMPLES = 500
 FIRST_OPERANDS = range(1, 51)
 SECOND_OPERANDS = range(1, 51)
 WORKED_EXAMPLES = ((12, 7), (46, 31), (58, 9), (24, 67))
@@ -60,10 +63,10 @@ def lines(name: str, pairs: Sequence[Pair]) -> str:
 
 
 def main() -> None:
-    """Write both files."""
+    """Write the files."""
     train, held_out = split(questions())
     FOLDER.mkdir(exist_ok=True)
-    for name, pairs in (("train", train), ("held-out", held_out)):
+    for name, pairs in (("train", train), ("held-out", held_out), ("examples", train[:NUM_EXAMPLES])):
         path = FOLDER / f"addition-{name}.jsonl"
         path.write_text(lines(name, pairs), encoding="utf-8")
         print(f"wrote {len(pairs)} records to {path.name}")

@@ -31,10 +31,13 @@ def identity(trust_domain: str, namespace: str, job: str, caller: str) -> str:
 
 
 class GroupKind(enum.StrEnum):
-    """What a lease is for. Evaluation never enters the staleness counters."""
+    """What a lease is for. TRAIN alone enters the staleness counters: EVALUATION is not trained, and the answer of an
+    EXAMPLE is its record's, which no weights sampled.
+    """
 
     TRAIN = "train"
     EVALUATION = "evaluation"
+    EXAMPLE = "example"
 
 
 class GroupState(enum.StrEnum):
@@ -228,6 +231,12 @@ class Phase(enum.StrEnum):
     STOPPED = "Stopped"
     FINISHED = "Finished"
     FAILED = "Failed"
+
+
+class TrainingPhase(enum.StrEnum):
+    """What a step learns from, as its history line has it: examples; without the key, the policy's own answers."""
+
+    SFT = "SFT"
 
 
 class StepStat(enum.StrEnum):

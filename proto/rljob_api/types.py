@@ -437,7 +437,8 @@ class Minibatch:
 class BatchHeader:
     """What FetchBatch answers first. Only kind BATCH is followed by micro-batches.
 
-    lost_version: one that a rollout needs and whose bytes are gone, so that they must be sent again.
+    lost_version: one that a rollout needs and whose bytes are gone, so that they must be sent again. sft_steps: how
+    many steps of the run, its first ones, are supervised.
     """
 
     kind: enums.BatchKind
@@ -448,6 +449,12 @@ class BatchHeader:
     minibatches: Sequence[Minibatch] = ()
     wait_reason: str = ""
     lost_version: int = NO_VERSION
+    sft_steps: int = 0
+
+    @property
+    def supervised(self) -> bool:
+        """Whether the rows of this step are examples: every advantage is 1, and no policy sampled their answers."""
+        return self.step <= self.sft_steps
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -736,7 +743,8 @@ class RunStatus:
     since the last progress, the one that lost most; empty if none was lost. attempts: the newest trainer attempts that
     registered, ascending. storage_problem: why checkpoints do not reach their object store. tokens: since the ledger
     began, generated (sampled, of groups that came back) and trained (of finished steps, of repeated ones again).
-    said_at: when this was said, by the coordinator's own clock as all times here; 0 if unknown.
+    said_at: when this was said, by the coordinator's own clock as all times here; 0 if unknown. sft_steps: how many of
+    the max_steps are supervised, the first ones.
     """
 
     job: str
@@ -777,3 +785,4 @@ class RunStatus:
     concerns: Sequence[Concern] = ()
     said_at: float = 0.0
     tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    sft_steps: int = 0

@@ -7,18 +7,31 @@ from collections.abc import Sequence
 from rljob_api import enums, process_config, types
 from rljob_api.manifest.job import JobSpec
 from rljob_testing import makers
-from rljob_workers.coordinator.ledger import checkpoints, database, leases, sessions, steps, submissions, versions
+from rljob_workers.coordinator.ledger import (
+    checkpoints,
+    database,
+    examples,
+    leases,
+    sessions,
+    steps,
+    submissions,
+    versions,
+)
 from rljob_workers.coordinator.policy import prompts
 
 
 @dataclasses.dataclass
 class Bench:
-    """One ledger file, reopened at will. Time is `now`; prompts come from an order over `num_prompts` ids."""
+    """One ledger file, reopened at will. Time is `now`; prompts come from an order over `num_prompts` ids. The first
+    `sft_steps` are supervised, their `examples` in an order of their own.
+    """
 
     path: pathlib.Path
     config: process_config.CoordinatorConfig
     order: prompts.TaskOrder
     now: float = 1000.0
+    examples: prompts.TaskOrder | None = None
+    sft_steps: int = 0
 
     @property
     def spec(self) -> JobSpec:
@@ -26,13 +39,17 @@ class Bench:
         return self.config.spec
 
     def __post_init__(self) -> None:
-        self.ledger = database.Ledger(self.path, self.config, now=self.now)
+        self._open()
         self.boots = 0
+
+    def _open(self) -> None:
+        self.ledger = database.Ledger(self.path, self.config, now=self.now)
+        self.ledger.sft_steps = self.sft_steps
 
     def reopen(self) -> None:
         """Restart the coordinator."""
         self.ledger.close()
-        self.ledger = database.Ledger(self.path, self.config, now=self.now)
+        self._open()
         leases.extend_all(self.ledger, now=self.now)
 
     def rollout(self, pod: str = "rollout-0", boot_id: str = "") -> types.SessionToken:
@@ -64,7 +81,7 @@ class Bench:
         """Lease groups, also for the version that is being loaded."""
         return leases.lease(
             self.ledger, token=token, capacity=capacity, serving_version=serving, take=self.order.take, now=self.now,
-            coming_version=coming,
+            coming_version=coming, take_examples=None if self.examples is None else self.examples.take,
         )[0]  # fmt: skip
 
     def submit(
@@ -89,10 +106,13 @@ class Bench:
 
     def pack(self) -> int | None:
         """Freeze the next step if it can be; return it."""
-        choice = steps.choose(self.ledger, more_prompts=True)
+        due = examples.are_due(self.ledger)
+        choice = examples.choose(self.ledger) if due else steps.choose(self.ledger, more_prompts=True)
         if choice.candidates is None:
             return None
-        ordered = sorted(choice.candidates, key=lambda candidate: candidate.lease_order)
+        ordered = list(choice.candidates)
+        if not due:
+            ordered.sort(key=lambda candidate: candidate.lease_order)
         frozen = steps.FrozenStep(
             step=choice.step,
             group_ids=tuple(candidate.group_id for candidate in ordered),

@@ -1,5 +1,8 @@
-"""`spec.data` and `spec.evaluation`: where prompts come from and how they become text, what the policy is scored on."""
+"""`spec.data`, `spec.sft` and `spec.evaluation`: where prompts and examples come from and how they become text, what
+the policy is scored on.
+"""
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
@@ -99,16 +102,59 @@ class DataSourceSpec(Section):
 
 
 class TrainSourceSpec(DataSourceSpec):
-    """One named source of training prompts."""
+    """One named source of training prompts, or of examples."""
 
     weight: Decimal = Field(
         default=Decimal("1"), description="Share of the prompts, relative to the other sources' weights."
+    )
+    phase: Literal["SFT", "RL"] = Field(
+        default="RL", description="SFT: examples of spec.sft, whose answers are learned as they are."
     )
 
     @rule()
     def weight_is_a_share(self) -> Iterator[Problem]:
         if self.weight <= 0:
             yield "weight", self.weight, "it must be above 0: leave the source out instead"
+
+
+class SftSpec(Section):
+    """Supervised fine-tuning: the first steps of the run learn the answers of data.train sources of phase SFT."""
+
+    steps: int | None = Field(default=None, ge=1, le=INT32, description="Supervised steps; or write epochs.")
+    epochs: int | None = Field(default=None, ge=1, le=INT32, description="Passes over the examples.")
+    # The job fills in the defaults.
+    examples_per_step: int = Field(
+        default_factory=lambda: 1,
+        ge=1,
+        le=INT32,
+        description="Examples of a step. Default: promptsPerStep x groupSize.",
+    )
+    learning_rate: Decimal = Field(
+        default_factory=lambda: Decimal("1e-6"),
+        description="Peak learning rate of these steps. Default: trainer.optimizer's.",
+    )
+
+    def num_steps(self, num_examples: int) -> int:
+        """Return how many steps are supervised; `num_examples` are those of an epoch. The last step of the last epoch
+        is filled up from the beginning of another one.
+        """
+        return self.steps or math.ceil((self.epochs or 0) * num_examples / self.examples_per_step)
+
+    @rule(
+        CelRule(
+            rule="has(self.steps) != has(self.epochs)",
+            message="set exactly one of steps and epochs",
+        ),
+    )
+    def has_one_length(self) -> Iterator[Problem]:
+        if (self.steps is None) == (self.epochs is None):
+            what = "neither steps nor epochs" if self.steps is None else "steps and epochs"
+            yield "", self, f"it has {what}: set exactly one of them"
+
+    @rule()
+    def learning_rate_is_positive(self) -> Iterator[Problem]:
+        if self.learning_rate <= 0:
+            yield "learningRate", self.learning_rate, "it must be above 0"
 
 
 class FilterGroupsSpec(Section):
@@ -185,6 +231,16 @@ class DataSpec(Section):
     curriculum: CurriculumSpec | None = Field(
         default=None, description="Leave easy prompts out of later epochs; unset, every epoch has all prompts."
     )
+
+    @property
+    def prompt_sources(self) -> tuple[TrainSourceSpec, ...]:
+        """The sources of prompts that the policy answers itself."""
+        return tuple(source for source in self.train if source.phase == "RL")
+
+    @property
+    def example_sources(self) -> tuple[TrainSourceSpec, ...]:
+        """The sources of examples whose answers are learned."""
+        return tuple(source for source in self.train if source.phase == "SFT")
 
 
 class EvaluationSamplingSpec(SamplingSpec):

@@ -21,7 +21,7 @@ from rljob_api.manifest.base import (
     rule,
     with_parts,
 )
-from rljob_api.manifest.data import DataSpec, EvaluationSpec
+from rljob_api.manifest.data import DataSpec, EvaluationSpec, SftSpec
 from rljob_api.manifest.lifecycle import (
     CleanupPolicySpec,
     FailurePolicySpec,
@@ -131,6 +131,7 @@ class JobSpec(Section):
     )
     model: ModelSpec = Field(description="Which model is trained.")
     data: DataSpec = Field(description="Training prompts.")
+    sft: SftSpec | None = Field(default=None, description="Supervised steps before RL; none if unset.")
     workflow: WorkflowSpec = Field(default=WorkflowSpec(), description="What happens inside one episode.")
     algorithm: AlgorithmSpec = Field(default=AlgorithmSpec(), description="From rewards to a batch.")
     async_: AsyncSpec = Field(default=AsyncSpec(), alias="async", description="How far generation may run ahead.")
@@ -166,6 +167,9 @@ class JobSpec(Section):
         )
         own = ("max_tokens", "min_tokens", "stop", "stop_token_ids", "ignore_eos")
         evaluated = filled(self.evaluation.sampling, **{name: getattr(sampling, name) for name in own})
+        if self.sft is not None:
+            rate = self.trainer.optimizer.learning_rate
+            self.__dict__["sft"] = filled(self.sft, examples_per_step=algorithm.rows_per_step, learning_rate=rate)
         self.__dict__.update(
             algorithm=with_parts(algorithm, rewards=rewards, loss=loss),
             data=with_parts(self.data, filter_groups=groups),
@@ -245,6 +249,27 @@ class JobSpec(Section):
                 f" spec.trainer.nodes {trainer.nodes} and processesPerNode {trainer.processes_per_node}"
             )
             yield "algorithm.promptsPerStep", algorithm.prompts_per_step, because
+
+    @rule(
+        CelRule(
+            field="sft",
+            rule="!has(self.sft) || self.data.train.exists(s, has(s.phase) && s.phase == 'SFT')",
+            message="no source of data.train has phase SFT: give the source of the examples that phase",
+        ),
+    )
+    def examples_are_learned(self) -> Iterator[Problem]:
+        """Examples and the steps that learn them come together, and prompts come after them."""
+        examples = self.data.example_sources
+        if self.sft is None and examples:
+            because = "no step would learn its examples: write sft with steps or epochs, or use RL"
+            yield f"data.train[{self.data.train.index(examples[0])}].phase", "SFT", because
+        if self.sft is not None and not examples:
+            yield "sft", None, "no source of data.train has phase SFT: give the source of the examples that phase"
+        if not self.data.prompt_sources:
+            yield "data.train[0].phase", "SFT", "no source has prompts for the steps of RL: add one of phase RL"
+        if self.sft is not None and (self.sft.steps or 0) > self.max_steps:
+            because = f"maxSteps {self.max_steps} counts them too: raise it to these and the steps of RL"
+            yield "sft.steps", self.sft.steps, because
 
     @rule(
         CelRule(

@@ -371,7 +371,7 @@ def root_schema() -> dict[str, JsonValue]:
             "apiVersion": {"type": "string", "description": "Version of this schema."},
             "kind": {"type": "string", "description": "Kind of the object."},
             "metadata": {"type": "object", "properties": {"name": _object_name()}},
-            "spec": _short_pods(without_defaults(structural(JobSpec))),
+            "spec": _without_repetition(without_defaults(structural(JobSpec))),
             "status": {**structural(JobStatus), "default": {"conditions": _initial_conditions()}},
         },
     }
@@ -379,13 +379,17 @@ def root_schema() -> dict[str, JsonValue]:
     return schema
 
 
-def _short_pods(spec: Schema) -> Schema:
+def _without_repetition(spec: Schema) -> Schema:
     """Return the schema of spec whose pods describe their own fields and nothing below: those are core/v1's, they come
-    four times, and docs/manifest.md describes them.
+    four times, and docs/manifest.md describes them. A suite has the fields of a source of data.train and the rewards
+    of verifier.rewards: they are described there.
     """
     for role in enums.Role:
         for field in properties(node_at(spec, f"{role}.pod")).values():
             _drop_descriptions(field, keeps_own=True)
+    described = properties(node_at(spec, "data.train[]"))
+    for name, field in properties(node_at(spec, "evaluation.suites[]")).items():
+        _drop_descriptions(field, keeps_own=field != described.get(name))
     return spec
 
 

@@ -22,6 +22,8 @@ CLAIMS = {"type": "Persistent", "checkpoints": {"claimName": "mine"}}
 NEW_CLAIMS = {"type": "Persistent", "checkpoints": {"size": "1Gi"}}
 ONE, MANY = {"accessMode": "ReadWriteOnce"}, {"accessMode": "ReadWriteMany"}
 SUITE = {"evaluation.suites": [{"name": "held-out", "path": "a.jsonl"}]}
+_PROMPTS = {"name": "questions", "path": "data/questions.jsonl", "maxPromptTokens": 64}
+EXAMPLES = {"data.train": [{**_PROMPTS, "name": "answers", "phase": "SFT"}, _PROMPTS]}
 
 # Start of the rule's message, field that the refusal names, what passes, what is refused.
 CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
@@ -42,6 +44,13 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         "trainer.maxTokensPerMicroBatch",
         {f"{S}.maxTokens": 64, "trainer.maxTokensPerMicroBatch": 128},
         {f"{S}.maxTokens": 65, "trainer.maxTokensPerMicroBatch": 128},
+    ),
+    ("no source of data.train", "sft", {**EXAMPLES, "sft": {"steps": 2}}, {"sft": {"steps": 2}}),
+    (
+        "set exactly one of steps and epochs",
+        "sft",
+        {**EXAMPLES, "sft": {"steps": 2}},
+        {**EXAMPLES, "sft": {"steps": 2, "epochs": 1}},
     ),
     ("everySteps must be", "weightSync.everySteps", {"weightSync.everySteps": 2}, {"weightSync.everySteps": 3}),
     (
@@ -380,6 +389,7 @@ FROZEN: Mapping[str, tuple[Changes, Changes]] = {
     "device": ({}, {"device": "cpu"}),
     "model": ({}, {"model.name": "other"}),
     "data": ({}, {"data.train.0.path": "data/other.jsonl"}),
+    "sft": ({**EXAMPLES, "sft": {"steps": 2}}, {**EXAMPLES, "sft": {"steps": 3}}),
     "workflow": ({}, {"workflow.type": "multi_turn_math"}),
     "algorithm": ({}, {"algorithm.epochs": 2}),
     "async.onStale": ({}, {"async.onStale": "Drop"}),

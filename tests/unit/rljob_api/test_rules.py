@@ -30,7 +30,26 @@ class Row:
 CHECKPOINTS = {"type": "Persistent", "checkpoints": {"claimName": "mine"}}
 REFERENCE = {f"{LOSS}.klCoef": "0.1", "model.reference": {"name": "base"}}
 
+_PROMPTS = {"name": "questions", "path": "questions.jsonl"}
+EXAMPLES = {"data.train": [{**_PROMPTS, "name": "answers", "phase": "SFT"}, _PROMPTS]}
+SUPERVISED = {**EXAMPLES, "sft": {"steps": 2}}
+
 TABLE: dict[str, Row] = {
+    "examples that no step learns": Row(EXAMPLES, "spec.data.train[0].phase is 'SFT', but no step", SUPERVISED),
+    "supervised steps without examples": Row({"sft": {"steps": 2}}, "spec.sft is null, but no source", SUPERVISED),
+    "examples alone": Row(
+        {**SUPERVISED, "data.train": [{**_PROMPTS, "phase": "SFT"}]}, "spec.data.train[0].phase is 'SFT'", SUPERVISED
+    ),
+    "more supervised steps than steps": Row(
+        {**SUPERVISED, "maxSteps": 1}, "spec.sft.steps is 2, but maxSteps 1", {**SUPERVISED, "maxSteps": 2}
+    ),
+    "supervised steps and epochs": Row(
+        {**EXAMPLES, "sft": {"steps": 2, "epochs": 1}}, "spec.sft is", {**EXAMPLES, "sft": {"epochs": 1}}
+    ),
+    "neither supervised steps nor epochs": Row({**EXAMPLES, "sft": {}}, "spec.sft is", SUPERVISED),
+    "supervised steps that learn nothing": Row(
+        {**EXAMPLES, "sft": {"steps": 2, "learningRate": "0"}}, "spec.sft.learningRate is '0'", SUPERVISED
+    ),
     "k1 in the loss": Row(
         {**REFERENCE, f"{LOSS}.klEstimator": "K1"},
         "spec.algorithm.loss.klEstimator is 'K1'",

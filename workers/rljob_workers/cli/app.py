@@ -391,6 +391,9 @@ def trajectories(
     evaluation: Annotated[
         bool, typer.Option("--evaluation", help="Evaluation trajectories instead of training ones.")
     ] = False,
+    examples: Annotated[
+        bool, typer.Option("--examples", help="Write answers as examples for supervised steps, one JSON object a line.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Maximum number to show; 0 for all.")] = 10,
     max_chars: Annotated[
         int, typer.Option("--max-chars", min=0, help="Maximum characters per text; 0 for all. Ignored for JSON.")
@@ -420,6 +423,7 @@ def trajectories(
             limit=limit,
             max_chars=max_chars,
             as_json=output is choices.Output.JSON,
+            as_examples=examples,
         )
         return command.trajectories(job, run_dir=run_dir, options=options)
 

@@ -147,8 +147,8 @@ def last_state(directory: layout.RunDir) -> str:
     if identity is not None and identity.finished:
         how = "finished"
     parts = [f"not running ({how})", f"step {run.steps[-1].step}" if run.steps else "no step yet"]
-    if run.steps:
-        parts.append(f"reward {run.steps[-1].reward_mean:.2f}")
+    if run.rewards:
+        parts.append(f"reward {run.rewards[-1]:.2f}")
     if run.checkpoints:
         parts.append(f"checkpoint of step {run.checkpoints[-1]}")
     parts += [f"{result.suite} {result.accuracy:.1%} at step {result.step}" for result in run.evaluations[-1:]]

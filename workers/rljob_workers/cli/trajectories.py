@@ -35,6 +35,18 @@ def row_fields(row: dumps.Row, facts: group_facts.Facts) -> dict[str, object]:
     }
 
 
+def example_fields(row: dumps.Row) -> dict[str, object] | None:
+    """Return a row as an example of docs/sft.md, its texts whole; None of one that is cut or has several answers."""
+    if row.truncated or [part.role for part in row.parts] != ["prompt", "gen"]:
+        return None
+    return {
+        "id": f"{row.group_id}-{row.attempt}-{row.sample_idx}",
+        "prompt": row.prompt,
+        "answer": row.completion,
+        "rendered": True,
+    }
+
+
 def row_lines(
     row: dumps.Row, facts: group_facts.Facts, *, max_chars: int, before: dumps.Row | None = None
 ) -> Iterator[str]:
@@ -178,7 +190,7 @@ _SAMPLED = "spec.observability.trajectoryDump Sampled writes four groups of each
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to show and how. limit 0: all; max_chars 0: whole texts."""
+    """What to show and how. limit 0: all; max_chars 0: whole texts. as_examples: as `example_fields` has them."""
 
     row_filter: RowFilter
     step: int | None = None
@@ -188,6 +200,7 @@ class Options:
     limit: int = 10
     max_chars: int = 2000
     as_json: bool = False
+    as_examples: bool = False
 
 
 def trajectories(job: str, *, run_dir: pathlib.Path | None, options: Options) -> int:
@@ -204,6 +217,8 @@ def trajectories(job: str, *, run_dir: pathlib.Path | None, options: Options) ->
         groups = _groups(options, ledger)
         rows = dumps.rows(directory.dumps, kind=kind, unreadable=unreadable, versions=options.versions, groups=groups)
         matching = (row for row in rows if options.row_filter.matches(row, ledger.facts))
+        if options.as_examples:
+            matching = (row for row in matching if example_fields(row) is not None)
         count = _show(itertools.islice(matching, options.limit or None), options, ledger)
         _tell(count, options, unreadable, groups)
     finally:
@@ -232,7 +247,9 @@ def _show(rows: Iterable[dumps.Row], options: Options, ledger: group_facts.Ledge
     before, count = None, 0
     for row in rows:
         facts = ledger.facts(row.group_id)
-        if options.as_json:
+        if options.as_examples:
+            print(json.dumps(example_fields(row), ensure_ascii=False), flush=True)
+        elif options.as_json:
             print(json.dumps(row_fields(row, facts)), flush=True)
         else:
             print("\n".join(row_lines(row, facts, max_chars=options.max_chars, before=before)) + "\n")

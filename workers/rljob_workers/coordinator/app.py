@@ -34,7 +34,9 @@ async def serve(config: process_config.CoordinatorConfig, config_path: pathlib.P
     clock = clocks.SystemClock()
     metrics = metrics_module.Metrics(role=enums.Role.COORDINATOR, job=config.job)
     data = await asyncio.to_thread(resume.load_data, config)
-    state = resume.open_state(config, data_digest=data.digest, now=clock.now())
+    state = resume.open_state(
+        config, data_digest=data.digest, now=clock.now(), sft_steps=resume.sft_steps(data, config)
+    )
     for warning in rules.warnings(config.spec):
         logger.warning("%s", warning, extra={"event": "doubtful_setting"})
     parts = make_context(config, clock=clock, metrics=metrics, data=data, state=state)
@@ -89,6 +91,7 @@ def make_context(
         pods=state.pods,
         metrics=metrics,
         order=resume.order_of(data, config, version=state.ledger.order_version()),
+        examples=resume.examples_of(data, config),
         sources=data.sources,
         suites=data.suites,
         artifacts=state.artifacts,

@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from rljob_api import enums
-from rljob_workers.coordinator.ledger import database, evaluations, groups, queries, sessions, steps, versions
+from rljob_workers.coordinator.ledger import database, evaluations, examples, groups, queries, sessions, steps, versions
 from rljob_workers.coordinator.policy import staleness
 from rljob_workers.runtime import clock as clocks
 
@@ -24,8 +24,9 @@ class Pulse:
     """The ledger after a commit, as far as calls wait for it.
 
     head_step: of the head. room: training groups that may be leased, by rollouts that serve a step from `floor` to
-    `recorded`; queued: how many are open already. evaluating: version of the evaluation under way; evaluations: how
-    many are unfinished; eval_queued: groups of the one under way that no one has.
+    `recorded`; queued: how many are open already. examples: how many of those may be leased, by anyone. evaluating:
+    version of the evaluation under way; evaluations: how many are unfinished; eval_queued: groups of the one under way
+    that no one has.
     """
 
     head_version: int
@@ -36,6 +37,7 @@ class Pulse:
     stop_step: int | None
     completion: queries.Completion
     room: int
+    examples: int
     queued: int
     floor: int
     evaluating: int | None
@@ -60,8 +62,11 @@ def of(ledger: database.Ledger) -> Pulse:
         stop_step=None if attempt is None else steps.stop_step(ledger, attempt),
         completion=queries.completion(ledger),
         room=groups.capacity(ledger, counts),
+        examples=examples.room(ledger),
         queued=counts.queued,
-        floor=staleness.version_floor(ledger.spec, accepted=counts.accepted, running=counts.running),
+        floor=staleness.version_floor(
+            ledger.spec, accepted=counts.accepted, running=counts.running, first_step=ledger.sft_steps
+        ),
         evaluating=None if running is None else running[1],
         evaluations=len(evaluations.pinned_versions(ledger)),
         eval_queued=0 if running is None else evaluations.eval_queued(ledger, running[0], most=_MOST_COUNTED),
@@ -165,7 +170,7 @@ class Changes(Signal):
 
     def _grant(self, pulse: Pulse, *, everybody: bool) -> None:
         """Wake as many of those who were refused as there is room for, who waits longest first."""
-        room, eval_queued = pulse.room, pulse.eval_queued
+        room, eval_queued = max(pulse.room, pulse.examples), pulse.eval_queued
         for request in self._demands.values():
             if everybody:
                 request.granted.set()
@@ -207,7 +212,9 @@ def may_evaluate(request: LeaseDemand, pulse: Pulse) -> bool:
 
 
 def may_lease(request: LeaseDemand, pulse: Pulse) -> bool:
-    """Return whether a training group may be there for who was refused. Pure."""
+    """Return whether a training group, or an example, may be there for who was refused. Pure."""
+    if pulse.examples > 0:
+        return True
     steps = [request.step] if request.step is not None else []
     # Who evaluates stays with that version: the head is not what it is told to load.
     if request.ahead and not request.evaluates and request.version < pulse.head_version:

@@ -15,7 +15,8 @@ from rljob_workers.runtime import metrics as metrics_module
 
 @dataclasses.dataclass(kw_only=True)
 class CoordinatorContext:
-    """One coordinator's parts. `sources` are training sources, `suites` evaluation suites, by name.
+    """One coordinator's parts. `sources` are training sources, `suites` evaluation suites, by name. `examples`: the
+    order of those of the supervised steps, None without any.
 
     `config` is the one in force: `config_watch.py` alone puts another in its place, whole, so read it when it is used.
     """
@@ -32,6 +33,7 @@ class CoordinatorContext:
     artifacts: store.ArtifactStore
     tracker: tracker.Tracker
     started_at: float
+    examples: prompts.TaskOrder | None = None
     # What the trainer last said of its object store.
     storage_problem: str = ""
     # The head, if a rollout needs it and nothing that is stored leads to it; the trainer sends it again.

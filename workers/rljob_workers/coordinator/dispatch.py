@@ -153,6 +153,7 @@ class Dispatch:
             now=self._context.clock.now(),
             evaluates=evaluates,
             coming_version=load if ahead and load > serving_version else None,
+            take_examples=None if self._context.examples is None else self._context.examples.take,
         )
         finished = not granted and status.is_finished(self._context.config, queries.completion(ledger))
         step = None if granted else groups.version_steps(ledger, [serving_version]).get(serving_version)

@@ -21,6 +21,7 @@ commit does not end it, for a new process would not be able to either.
 import asyncio
 import json
 import logging
+import math
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -105,12 +106,17 @@ class Housekeeper:
 
     async def _expect_prompts(self) -> None:
         """Raise DataError where each prompt was found unusable: they would be leased without end, and none trained."""
-        num_unusable = await self._context.ledger.run(groups.num_unusable)
-        if 0 < num_unusable >= self._context.order.num_prompts:
-            raise errors.DataError(
-                f"none of the {num_unusable} prompts of data.train can be used: each was left out as too long or"
-                " invalid; raise maxPromptTokens or fix the records"
-            )
+        orders = (
+            (enums.GroupKind.TRAIN, "prompts", self._context.order),
+            (enums.GroupKind.EXAMPLE, "examples", self._context.examples),
+        )
+        for kind, what, order in orders:
+            num_unusable = await self._context.ledger.run(groups.num_unusable, kind)
+            if order is not None and 0 < num_unusable >= order.num_prompts:
+                raise errors.DataError(
+                    f"none of the {num_unusable} {what} of data.train can be used: each was left out as too long or"
+                    " invalid; raise maxPromptTokens or fix the records"
+                )
 
     async def write_history(self) -> None:
         """Copy new history lines to the file."""
@@ -251,7 +257,13 @@ class Housekeeper:
 
 def _log(line: str) -> None:
     event = json.loads(line)
-    if event["kind"] == "step":
+    if event["kind"] == "step" and event.get("phase") == enums.TrainingPhase.SFT:
+        logger.info(
+            "supervised step %d: loss %.4f, %d examples, %d tokens", event["step"],
+            event["stats"].get(enums.StepStat.LOSS, math.nan), event["rows"], event["tokens"],
+            extra={"event": "step", "step": event["step"]},
+        )  # fmt: skip
+    elif event["kind"] == "step":
         logger.info(
             "step %d: reward %.3f, %d tokens, ages %s", event["step"], event["reward_mean"], event["tokens"],
             event["staleness"], extra={"event": "step", "step": event["step"]},

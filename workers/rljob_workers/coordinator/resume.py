@@ -23,11 +23,12 @@ _FROZEN = "use another run or state directory, or restore the old value"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Data:
-    """All loaded sources."""
+    """All loaded sources. indexes: of prompts; examples: of those of the supervised steps."""
 
     sources: dict[str, records.LoadedSource]
     suites: dict[str, evaluation.Suite]
     indexes: tuple[prompts.SourceIndex, ...]
+    examples: tuple[prompts.SourceIndex, ...] = ()
     digest: str
 
 
@@ -53,12 +54,22 @@ def load_data(config: process_config.CoordinatorConfig) -> Data:
         )
         for suite in spec.evaluation.suites
     }
-    indexes = tuple(
-        prompts.SourceIndex(name=source.name, prompt_ids=source.prompt_ids, weight=source.weight)
-        for source in sources.values()
+    indexes, examples = (
+        tuple(
+            prompts.SourceIndex(name=name, prompt_ids=sources[name].prompt_ids, weight=sources[name].weight)
+            for name in (source.name for source in chosen)
+        )
+        for chosen in (spec.data.prompt_sources, spec.data.example_sources)
     )
-    data = Data(sources=sources, suites=suites, indexes=indexes, digest=prompts.digest(indexes))
+    data = Data(
+        sources=sources,
+        suites=suites,
+        indexes=indexes,
+        examples=examples,
+        digest=prompts.digest((*indexes, *examples)),
+    )
     order_of(data, config)
+    sft_steps(data, config)
     return data
 
 
@@ -74,7 +85,30 @@ def order_of(
     )
 
 
-def open_state(config: process_config.CoordinatorConfig, *, data_digest: str, now: float) -> State:
+def examples_of(data: Data, config: process_config.CoordinatorConfig) -> prompts.TaskOrder | None:
+    """Return the order of the examples, which has no end; None without any. Raises DataError if there is no example."""
+    spec = config.spec
+    if spec.sft is None or config.evaluates_only:
+        return None
+    return prompts.TaskOrder(data.examples, seed=prompts.derive("sft", spec.seed), shuffle=spec.data.shuffle)
+
+
+def sft_steps(data: Data, config: process_config.CoordinatorConfig) -> int:
+    """Return how many steps are supervised. Raises ManifestError for more than the run has."""
+    sft, order = config.spec.sft, examples_of(data, config)
+    if sft is None or order is None:
+        return 0
+    count = sft.num_steps(order.epoch_size)
+    if count > config.spec.max_steps:
+        raise errors.ManifestError(
+            f"spec.sft.epochs is {sft.epochs}, which over {order.epoch_size} examples makes {count} steps of"
+            f" {sft.examples_per_step}, but spec.maxSteps {config.spec.max_steps} counts them too: raise it to these"
+            " and the steps of RL"
+        )
+    return count
+
+
+def open_state(config: process_config.CoordinatorConfig, *, data_digest: str, now: float, sft_steps: int = 0) -> State:
     """Open the state directory. Raises ManifestError if it belongs to another job or was made with frozen fields
     changed, UnavailableError if another coordinator uses it.
     """
@@ -88,7 +122,8 @@ def open_state(config: process_config.CoordinatorConfig, *, data_digest: str, no
         again = path.exists()
         ledger = undo.enter_context(contextlib.closing(database.Ledger(path, config, now=now)))
         with ledger.transaction():
-            sessions.bind(ledger, _identity(config, data_digest), remedy=_FROZEN)
+            sessions.bind(ledger, _identity(config, data_digest, sft_steps), remedy=_FROZEN)
+            ledger.sft_steps = sft_steps
             _rebuild(ledger, config, again=again, now=now)
         artifacts = store.ArtifactStore(pathlib.Path(config.weights_dir))
         _remove_orphans(artifacts, ledger)
@@ -121,8 +156,13 @@ def _lock(path: pathlib.Path) -> IO[str]:
     return lock
 
 
-def _identity(config: process_config.CoordinatorConfig, data_digest: str) -> dict[str, str]:
-    return {
+def _identity(config: process_config.CoordinatorConfig, data_digest: str, sft_steps: int) -> dict[str, str]:
+    sft = config.spec.sft
+    supervised = {} if sft is None else {
+        "supervised steps (spec.sft)": str(sft_steps),
+        "spec.sft.examplesPerStep": str(sft.examples_per_step),
+    }  # fmt: skip
+    return supervised | {
         "job uid": config.job.uid,
         "spec.seed": str(config.spec.seed),
         "spec.algorithm.promptsPerStep": str(config.spec.algorithm.prompts_per_step),

@@ -62,6 +62,10 @@ class Training:
 
     def _observe(self, choice: steps.Choice, assembled: samples.Assembled, summary: Mapping[str, object]) -> None:
         metrics, now = self._context.metrics, self._context.clock.now()
+        for row in assembled.samples:
+            metrics.histogram("rljob_response_tokens").observe(len(row.advantages))
+        if choice.supervised:
+            return
         for candidate in choice.candidates or ():
             metrics.histogram("rljob_trajectory_staleness_steps").observe(samples.trained_age(choice, candidate))
             seconds = metrics.histogram("rljob_group_seconds")
@@ -69,8 +73,6 @@ class Training:
             seconds.observe(max(0.0, candidate.generate_finished_at - candidate.generate_started_at), phase="generate")
             seconds.observe(candidate.verify_s, phase="verify")
             seconds.observe(max(0.0, now - candidate.generate_finished_at), phase="packed")
-        for row in assembled.samples:
-            metrics.histogram("rljob_response_tokens").observe(len(row.advantages))
         for name, key in (
             ("rljob_reward_mean", "reward_mean"),
             ("rljob_reward_std", "reward_std"),

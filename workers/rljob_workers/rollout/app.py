@@ -261,6 +261,7 @@ def make_worker(
         clock=clock,
         metrics=metrics,
         sources=filters.Sources(config.spec.data.train, config.spec.evaluation.suites),
+        example_tokens=tokens,
         predicate=filters.load_predicate(config.spec.data.filter_groups.predicate or "", file=config.user_code),
     )
 

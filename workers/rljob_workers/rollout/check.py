@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rljob_api import errors, process_config
+from rljob_api import errors, process_config, types
 from rljob_api.manifest.data import DataSourceSpec
 from rljob_api.manifest.job import JobSpec
 from rljob_workers.data import left_out, records
 from rljob_workers.models import builtin, families
-from rljob_workers.rollout import app, filters, group
+from rljob_workers.rollout import app, examples, filters, group
 from rljob_workers.rollout.episodes import protocols
 from rljob_workers.runtime import clock
 
@@ -33,19 +33,43 @@ def findings(config: process_config.RolloutConfig, sources: Path | None) -> left
     coordinator = process_config.CoordinatorConfig.model_validate_json(sources.read_bytes())
     here = records.on_this_machine(coordinator.spec, Path(coordinator.cache_dir))
     return left_out.joined(
-        _of_source(source, max_tokens, longest, tokens_of_it)
-        for source, max_tokens, tokens_of_it in _sources(here, tokens, suites)
+        [
+            *(
+                _of_source(source, max_tokens, longest, tokens_of_it)
+                for source, max_tokens, tokens_of_it in _sources(here, tokens, suites)
+            ),
+            *(_of_examples(source, coordinator.sampling, tokens) for source in here.data.example_sources),
+        ]
     )
 
 
 def _sources(
     spec: JobSpec, tokens: protocols.Tokens, suites: Mapping[str, group.Flow]
 ) -> Iterator[tuple[DataSourceSpec, int, protocols.Tokens]]:
-    for source in spec.data.train:
+    for source in spec.data.prompt_sources:
         yield source, spec.rollout.sampling.max_tokens, tokens
     for suite in spec.evaluation.suites:
         own = suites[suite.name].tokens if suite.name in suites else tokens
         yield suite, spec.evaluation.sampling.max_tokens, own
+
+
+def _of_examples(source: DataSourceSpec, sampling: types.Sampling, tokens: examples.ExampleTokens) -> left_out.Findings:
+    loaded, _ = records.inspect_source(source)
+    wrong: list[tuple[int, str]] = []
+    too_long: list[tuple[int, str]] = []
+    for index, record in enumerate(loaded.records):
+        try:
+            prompt, answer = tokens.example_ids(record, sampling)
+        except errors.DataError as error:
+            wrong.append((index, str(error)))
+            continue
+        why = filters.too_long(record, len(prompt), source) or examples.too_long(record, len(answer), sampling)
+        if why:
+            too_long.append((index, why))
+    drops = source.on_invalid_record == "Drop"
+    return left_out.joined(
+        [left_out.judged(source, loaded, wrong, drops=drops), left_out.judged(source, loaded, too_long, drops=True)]
+    )
 
 
 def _of_source(

@@ -7,10 +7,10 @@ MemberFailure with its true size counted, never a row with reward zero. Source: 
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rljob_api import enums, errors, types
-from rljob_workers.rollout import filters, generation, grading, wait_accounting
+from rljob_workers.rollout import examples, filters, generation, grading, wait_accounting
 from rljob_workers.rollout.episodes import protocols
 from rljob_workers.rollout.sync import receiver
 from rljob_workers.rpc import verify
@@ -86,8 +86,9 @@ class GroupRunner:
         metrics: metrics_module.Metrics,
         predicate: filters.Predicate | None = None,
         sources: filters.Sources | None = None,
+        example_tokens: examples.ExampleTokens | None = None,
     ) -> None:
-        """`flow` serves training and every suite that is not in `flow_by_suite`.
+        """`flow` serves training and every suite that is not in `flow_by_suite`; `example_tokens` supervised steps.
 
         `max_attempts` bounds the attempts of one member; `predicate` says which groups are to be trained.
         """
@@ -95,11 +96,14 @@ class GroupRunner:
         self._verifiers, self._receiver, self._max_attempts = verifiers, receiver, max_attempts
         self._clock, self._metrics, self._predicate = clock, metrics, predicate
         self._sources, self._num_unusable = sources or filters.Sources(), 0
+        self._examples = example_tokens
 
     async def run(self, lease: types.GroupLease, slot: wait_accounting.Slot) -> ScoredGroup:
         """Return the scored group; cancelling it aborts its generations. Raises WeightsError if the version that it is
         to begin with is not to be had soon.
         """
+        if lease.kind is enums.GroupKind.EXAMPLE:
+            return self._example(lease)
         # Before the version is there, which a group may be leased ahead of.
         try:
             task: protocols.Task | errors.DataError = _task(lease.prompt, self._flow_of(lease).tokens)
@@ -139,11 +143,41 @@ class GroupRunner:
         counter.inc(prefix_tokens.cached, kind="cached")
         return ScoredGroup(group=group, turns=details)
 
+    def _example(self, lease: types.GroupLease) -> ScoredGroup:
+        """Return the row of an example, or why it has none."""
+        assert self._examples is not None, "examples are leased where spec.sft is set"
+        rows: list[types.Trajectory] = []
+        failures: list[types.MemberFailure] = []
+        try:
+            prompt, answer = self._examples.example_ids(lease.prompt, lease.sampling)
+        except errors.DataError as error:
+            failures = [self._failure(0, lease, error)]
+        else:
+            why = filters.too_long(lease.prompt, len(prompt), self._sources.of(lease)) or examples.too_long(
+                lease.prompt, len(answer), lease.sampling
+            )
+            if why:
+                failures = [_too_long(0, why)]
+            else:
+                rows = [examples.row(prompt, answer, version=lease.from_version)]
+        self._tell_if_unusable(lease, failures)
+        now = self._clock.now()
+        group = types.PromptGroup(
+            lease_id=lease.lease_id,
+            group_id=lease.group_id,
+            attempt=lease.attempt,
+            trajectories=rows,
+            failures=failures,
+            generate_started_at=now,
+            generate_finished_at=now,
+        )
+        return ScoredGroup(group=group, turns={})
+
     def _flow_of(self, lease: types.GroupLease) -> Flow:
         return self._flow_by_suite.get(_suite(lease), self._flow)
 
     def _tell_if_unusable(
-        self, lease: types.GroupLease, outcomes: list[protocols.Episode | types.MemberFailure]
+        self, lease: types.GroupLease, outcomes: Sequence[protocols.Episode | types.MemberFailure]
     ) -> None:
         for outcome in outcomes:
             if isinstance(outcome, types.MemberFailure) and outcome.reason in enums.LEFT_OUT:

@@ -1,12 +1,13 @@
 """Text to ids and back for one model. The only place of the rollout that imports transformers."""
 
 import copy
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rljob_api import errors, types
-from rljob_workers.rollout import prompts
+from rljob_workers.rollout import examples, prompts
 from rljob_workers.rollout import prompts as feedbacks
 from rljob_workers.rollout.gateway import tools
 from rljob_workers.runtime import redaction
@@ -88,6 +89,38 @@ class PromptTokenizer:
             return self.chat_ids(messages)
         except Exception as error:  # boundary: a chat template is a program that came with the model
             raise errors.DataError(f"{where}: the chat template: {redaction.describe(error)}") from error
+
+    def example_ids(self, record: types.PromptRecord, sampling: types.Sampling) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the ids of an example's prompt and of its answer, which ends as `sampling` and the template have it:
+        by the chat template, by the first stop, or by the end token. Raises DataError.
+        """
+        example = examples.of_record(record)
+        if record.columns.get(examples.RENDERED) is True:
+            return self.encode_more(str(example.prompt)), self.encode_more(example.answer)
+        asked = dataclasses.replace(record, columns={**record.columns, "prompt": example.prompt})
+        prompt = self.prompt_ids(asked)
+        if self._template == prompts.CHAT and "input_ids" not in record.columns:
+            messages = (
+                [{"role": "user", "content": example.prompt}] if isinstance(example.prompt, str) else example.prompt
+            )
+            return prompt, self._closed_ids(cast("Sequence[Mapping[str, object]]", messages), example.answer)
+        rules = prompts.with_stop_rules(self._template, sampling, eos_ids=self.eos_ids)
+        text = examples.ended(example.answer, rules)
+        if text is not None:
+            return prompt, self.encode_more(text)
+        return prompt, (*self.encode_more(example.answer), *self.eos_ids[:1])
+
+    def _closed_ids(self, messages: Sequence[Mapping[str, object]], answer: str) -> tuple[int, ...]:
+        """Return the ids of an answer as the chat template closes it, without what it puts between turns."""
+        eos = str(self._tokenizer.eos_token or "")
+        before = self._chat_text(messages, (), open_answer=True)
+        after = self._chat_text([*messages, {"role": "assistant", "content": answer}], (), open_answer=False)
+        if not after.startswith(before) or len(after) <= len(before):
+            # A template that treats an answer in the past otherwise than the one that is asked for.
+            return (*self.encode_more(answer), *self.eos_ids[:1])
+        closed = after[len(before) :]
+        end = closed.rfind(eos) + len(eos) if eos and eos in closed else len(closed.rstrip("\n"))
+        return self.encode_more(closed[:end])
 
     def feedback_ids(self, text: str) -> tuple[int, ...]:
         """Return the ids between a closed answer and the next one. Raises ManifestError if turns are not appended.

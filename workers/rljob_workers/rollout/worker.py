@@ -204,7 +204,8 @@ class RolloutWorker:
         slot = self._parts.waits.open_slot()
         try:
             scored = await self._parts.runner.run(lease, slot)
-            self._parts.dumper.dump(lease, scored)
+            if lease.kind is not enums.GroupKind.EXAMPLE:
+                self._parts.dumper.dump(lease, scored)
             slot.waits(WaitReason.COORDINATOR)
             await self._submit(scored.group)
         except errors.WeightsError as error:

@@ -43,9 +43,9 @@ class Critic:
         self._engine, self._spec, self._settings, self.count = engine, spec, settings, count
         self._optimizer = spec.trainer.optimizer.model_copy(update={"learning_rate": settings.learning_rate})
 
-    def warms_up(self, step: int) -> bool:
-        """Return whether only the critic is updated in `step`, which counts from 1."""
-        return step <= self._settings.warmup_steps
+    def warms_up(self, header: types.BatchHeader) -> bool:
+        """Return whether only the critic is updated in a step; supervised ones come before its own first step."""
+        return header.step - header.sft_steps <= self._settings.warmup_steps
 
     def score(self, tensors: batch_tensors.BatchTensors) -> advantages.Values:
         """Return the values of one micro-batch, without gradient."""
@@ -89,13 +89,13 @@ class Critic:
         )
         return tally
 
-    def step(self) -> schedule.StepOutcome:
+    def step(self, header: types.BatchHeader) -> schedule.StepOutcome:
         """Update the value model and count it."""
         rate = schedule.learning_rate(
             self.count.applied,
             config=self._optimizer,
             updates_per_step=self._spec.algorithm.updates_per_step,
-            max_steps=self._spec.max_steps,
+            max_steps=self._spec.max_steps - header.sft_steps,
         )
         outcome = self._engine.step(rate)
         self.count.add(outcome, rate_field="spec.algorithm.critic.learningRate")

@@ -15,11 +15,12 @@ from typing import Protocol
 import torch
 
 from rljob_api import enums, errors, types
+from rljob_api.manifest.base import with_parts
 from rljob_api.manifest.job import JobSpec
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.trainer import critic as critics
 from rljob_workers.trainer import pre_update
-from rljob_workers.trainer.algorithms import loss, policy_losses, statistics
+from rljob_workers.trainer.algorithms import loss, policy_losses, statistics, supervised
 from rljob_workers.trainer.engine import mfu, schedule
 from rljob_workers.trainer.model import batch_tensors
 
@@ -94,13 +95,29 @@ class Learner:
     ) -> None:
         """Continue after `count`. `reference`: the frozen model of the KL term; `waiting`: what counts waits."""
         self._waiting = waiting
+        self.count = count or schedule.UpdateCount()
+        # Supervised steps are this learner's with another loss, no reference and no critic; updates are counted on.
+        self._supervised: Learner | None = None
+        if spec.sft is not None:
+            self._supervised = Learner(
+                engine=engine,
+                spec=with_parts(supervised.spec_of(spec), sft=None),
+                clock=clock,
+                count=self.count,
+                waiting=waiting,
+            )
         self._engine, self._spec, self._clock = engine, spec, clock
         self._algorithm = spec.algorithm
         self._reference, self._critic = reference, critic
-        self.count = count or schedule.UpdateCount()
 
     def learn(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> Learned:
         """Apply the updates of a step. Raises RLJobError after too many skipped updates, WireError for a bad batch."""
+        if header.supervised and self._supervised is not None:
+            learned = self._supervised._learn(header, micro_batches)
+            return dataclasses.replace(learned, stats=supervised.measured(learned.stats), masked={})
+        return self._learn(header, micro_batches)
+
+    def _learn(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> Learned:
         num_updates = self._algorithm.updates_per_step
         if header.num_updates != num_updates or len(header.minibatches) != num_updates:
             raise errors.WireError(f"the batch has {header.num_updates} updates where the config has {num_updates}")
@@ -122,7 +139,7 @@ class Learner:
         return mfu.step_flops(
             chip.size,
             micro_batches,
-            trains_policy=self._critic is None or not self._critic.warms_up(header.step),
+            trains_policy=self._critic is None or not self._critic.warms_up(header),
             num_scores=pre_update.needs_proximal(self._algorithm) + (self._reference is not None),
             has_critic=self._critic is not None,
         )
@@ -175,7 +192,7 @@ class Learner:
         observed: statistics.Observed,
         measured: _Measured,
     ) -> None:
-        warming = self._critic is not None and self._critic.warms_up(header.step)
+        warming = self._critic is not None and self._critic.warms_up(header)
         started = self._clock.monotonic()
         for item in part:
             if not warming:
@@ -185,17 +202,22 @@ class Learner:
         accumulated = self._clock.monotonic()
         measured.forward_backward_s += accumulated - started
         if not warming:
-            self._step(measured)
+            self._step(header, measured)
         if self._critic is not None:
-            measured.critic_outcomes.append(self._critic.step())
+            measured.critic_outcomes.append(self._critic.step(header))
         measured.optimizer_s += self._clock.monotonic() - accumulated
 
-    def _step(self, measured: _Measured) -> None:
+    def _step(self, header: types.BatchHeader, measured: _Measured) -> None:
+        warmup_steps = self._algorithm.critic.warmup_steps if self._algorithm.critic else 0
+        # Each phase has a schedule of its own; a supervised step is one update.
+        before, max_steps = header.sft_steps, self._spec.max_steps - header.sft_steps - warmup_steps
+        if header.supervised:
+            before, max_steps = 0, header.sft_steps
         measured.learning_rate = schedule.learning_rate(
-            self.count.applied,
+            max(0, self.count.applied - before),
             config=self._spec.trainer.optimizer,
             updates_per_step=self._algorithm.updates_per_step,
-            max_steps=self._spec.max_steps - (self._algorithm.critic.warmup_steps if self._algorithm.critic else 0),
+            max_steps=max_steps,
         )
         outcome = self._engine.step(measured.learning_rate)
         measured.outcomes.append(outcome)

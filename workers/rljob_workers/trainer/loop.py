@@ -91,7 +91,8 @@ class StepLoop:
         learned = self._learner.learn(header, micro_batches)
         self._completed += 1
         self._commit(learned, started_at, waited_s)
-        if self._completed % self._config.publish_every == 0:
+        # What supervised steps led to is where RL begins: no group is sampled before it is published.
+        if self._completed % self._config.publish_every == 0 or self._completed == header.sft_steps:
             self._publish()
         if self._config.checkpoint_every and self._completed % self._config.checkpoint_every == 0:
             self._try_to_save()

@@ -84,9 +84,9 @@ def _without_task(loaded: Sequence[types.PromptRecord]) -> collections.Counter[s
 
 
 def sources_of(config: process_config.CoordinatorConfig) -> list[Graded]:
-    """Return all sources of a run: training, then evaluation."""
+    """Return all sources of a run whose answers are graded: training, then evaluation. Examples are learned."""
     spec = records.on_this_machine(config.spec, pathlib.Path(config.cache_dir))
-    training = [Graded(source=source) for source in spec.data.train]
+    training = [Graded(source=source) for source in spec.data.prompt_sources]
     return training + [Graded(source=suite, suite=suite.name) for suite in spec.evaluation.suites]
 
 

@@ -32,7 +32,7 @@ class BatchPart(_message.Message):
     def __init__(self, header: _Optional[_Union[BatchHeader, _Mapping]] = ..., micro_batch: _Optional[_Union[MicroBatch, _Mapping]] = ...) -> None: ...
 
 class BatchHeader(_message.Message):
-    __slots__ = ("kind", "step", "trainer_version", "num_updates", "num_micro_batches", "minibatches", "wait_reason", "lost_version")
+    __slots__ = ("kind", "step", "trainer_version", "num_updates", "num_micro_batches", "minibatches", "wait_reason", "lost_version", "sft_steps")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         BATCH: _ClassVar[BatchHeader.Kind]
@@ -51,6 +51,7 @@ class BatchHeader(_message.Message):
     MINIBATCHES_FIELD_NUMBER: _ClassVar[int]
     WAIT_REASON_FIELD_NUMBER: _ClassVar[int]
     LOST_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SFT_STEPS_FIELD_NUMBER: _ClassVar[int]
     kind: BatchHeader.Kind
     step: int
     trainer_version: int
@@ -59,7 +60,8 @@ class BatchHeader(_message.Message):
     minibatches: _containers.RepeatedCompositeFieldContainer[Minibatch]
     wait_reason: str
     lost_version: int
-    def __init__(self, kind: _Optional[_Union[BatchHeader.Kind, str]] = ..., step: _Optional[int] = ..., trainer_version: _Optional[int] = ..., num_updates: _Optional[int] = ..., num_micro_batches: _Optional[int] = ..., minibatches: _Optional[_Iterable[_Union[Minibatch, _Mapping]]] = ..., wait_reason: _Optional[str] = ..., lost_version: _Optional[int] = ...) -> None: ...
+    sft_steps: int
+    def __init__(self, kind: _Optional[_Union[BatchHeader.Kind, str]] = ..., step: _Optional[int] = ..., trainer_version: _Optional[int] = ..., num_updates: _Optional[int] = ..., num_micro_batches: _Optional[int] = ..., minibatches: _Optional[_Iterable[_Union[Minibatch, _Mapping]]] = ..., wait_reason: _Optional[str] = ..., lost_version: _Optional[int] = ..., sft_steps: _Optional[int] = ...) -> None: ...
 
 class Minibatch(_message.Message):
     __slots__ = ("num_tokens", "num_rows")

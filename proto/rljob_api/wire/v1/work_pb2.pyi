@@ -81,8 +81,10 @@ class GroupLease(_message.Message):
         __slots__ = ()
         TRAIN: _ClassVar[GroupLease.Kind]
         EVALUATION: _ClassVar[GroupLease.Kind]
+        EXAMPLE: _ClassVar[GroupLease.Kind]
     TRAIN: GroupLease.Kind
     EVALUATION: GroupLease.Kind
+    EXAMPLE: GroupLease.Kind
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]

@@ -34,3 +34,11 @@ def test_an_example_for_gpus_is_planned_where_there_is_none_and_run_tells_what_i
     assert ran.exit_code == 2
     assert "but none is visible here" in ran.stderr
     assert not (tmp_path / "run" / "logs").exists()
+
+
+def test_supervised_steps_are_planned_with_their_examples(rljob: Callable[..., Result]) -> None:
+    planned = rljob("plan", str(examples.EXAMPLES / "addition-sft-cpu.yaml"), "-o", "json")
+    assert json.loads(planned.stdout)["supervisedSteps"] == [
+        "answers: 500 examples",
+        "10 of 40 steps, 1 epochs; 50 examples a step, at most 5,200 tokens",
+    ]

@@ -214,3 +214,15 @@ def test_bad_options_are_named_with_exit_code_two(
     result = rljob("trajectories", *words)
     assert result.exit_code == 2
     assert problem in result.stderr
+
+
+def test_answers_are_written_as_examples_but_for_those_that_are_cut_or_have_several_turns(
+    rljob: Rljob, dumped: Dump
+) -> None:
+    dumped("g1", completion="2\n")
+    dumped("g2", truncated=True)
+    answered = {"role": "gen", "len": 1, "text": "2"}
+    asked = {"role": "prompt", "len": 3, "text": "1 + 1 = "}
+    dumped("g3", segments=[asked, answered, {"role": "context", "len": 4, "text": "no"}, answered])
+    found = rows(rljob("trajectories", "--examples", "--limit", "0"))
+    assert found == [{"id": "g1-0-0", "prompt": "1 + 1 = ", "answer": "2\n", "rendered": True}]

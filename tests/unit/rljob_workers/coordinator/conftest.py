@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from rljob_api import process_config, types
+from rljob_api.manifest.data import SftSpec
 from rljob_testing import ledger_bench, sections
 from rljob_workers.coordinator.policy import prompts
 
@@ -24,15 +25,34 @@ def version_maker() -> Callable[..., types.WeightVersion]:
 
 @pytest.fixture
 def make_bench(tmp_path: pathlib.Path) -> Callable[..., ledger_bench.Bench]:
-    """Return a maker of benches: B 2, G 2, eta 1 unless a change of the spec says otherwise."""
+    """Return a maker of benches: B 2, G 2, eta 1 unless a change of the spec says otherwise; 3 examples a supervised
+    step.
+    """
 
     def make(
-        *, num_prompts: int = 50, epochs: int = 0, path: pathlib.Path | None = None, **changes: object
+        *,
+        num_prompts: int = 50,
+        epochs: int = 0,
+        path: pathlib.Path | None = None,
+        sft_steps: int = 0,
+        num_examples: int = 12,
+        **changes: object,
     ) -> ledger_bench.Bench:
         index = prompts.SourceIndex(name="train", prompt_ids=tuple(f"p{i}" for i in range(num_prompts)))
         order = prompts.TaskOrder([index], seed=7, epochs=epochs)
+        examples = None
+        if sft_steps:
+            changes = {"sft": SftSpec.model_validate({"steps": sft_steps, "examplesPerStep": 3}), **changes}
+            own = prompts.SourceIndex(name="examples", prompt_ids=tuple(f"x{i}" for i in range(num_examples)))
+            examples = prompts.TaskOrder([own], seed=8)
         config = sections.make_config(process_config.CoordinatorConfig, tmp_path, FEW, **{"max_steps": 100, **changes})
-        return ledger_bench.Bench(path=path or tmp_path / "ledger.sqlite", config=config, order=order)
+        return ledger_bench.Bench(
+            path=path or tmp_path / "ledger.sqlite",
+            config=config,
+            order=order,
+            examples=examples,
+            sft_steps=sft_steps,
+        )
 
     return make
 

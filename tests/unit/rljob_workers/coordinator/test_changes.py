@@ -134,3 +134,9 @@ async def test_ranks_are_woken_by_batches_and_not_by_groups(quiet: changes.Pulse
     assert (signals.batches.mark, signals.loads.mark) == (batches + 1, loads + 1)
     signals.take(dataclasses.replace(quiet, recorded=4, head_version=1, stop_step=5))
     assert signals.batches.mark == batches + 2
+
+
+async def test_examples_wake_rollouts_of_any_version(quiet: changes.Pulse) -> None:
+    signals = changes.Changes(FakeClock(), quiet)
+    waiting = [wanted(step=0), wanted(step=None), wanted(), wanted()]
+    assert await woken(signals, waiting, dataclasses.replace(quiet, examples=3)) == [0, 1, 2]

@@ -87,8 +87,13 @@ def charts(run: history.Run) -> list[Chart]:
             unit="",
             series={
                 "mean": curve((step.step, step.reward_mean) for step in steps),
-                "standard deviation": curve((step.step, step.reward_std) for step in steps),
+                "standard deviation": curve((step.step, step.reward_std) for step in run.rl_steps),
             },
+        ),
+        Chart(
+            title="Loss of the supervised steps",
+            unit="nats a token",
+            series={"examples": curve((s.step, s.stats.get(enums.StepStat.LOSS)) for s in run.sft_steps)},
         ),
         Chart(title="Held-out accuracy", unit="share", series=suites),
         Chart(

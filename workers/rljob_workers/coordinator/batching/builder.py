@@ -19,7 +19,7 @@ from rljob_api import errors, process_config
 from rljob_api.wire import codec
 from rljob_workers.coordinator import context
 from rljob_workers.coordinator.batching import packing, samples
-from rljob_workers.coordinator.ledger import checkpoints, database, groups, steps
+from rljob_workers.coordinator.ledger import checkpoints, database, examples, groups, steps
 from rljob_workers.runtime import redaction
 
 logger = logging.getLogger(__name__)
@@ -44,37 +44,42 @@ class Built:
 
 def build(choice: steps.Choice, config: process_config.CoordinatorConfig) -> Built:
     """Return the batch of a choice with payloads. Pure."""
-    spec, algorithm, sampling = config.spec, config.spec.algorithm, config.sampling
-    assembled = samples.assemble(choice, algorithm)
-    packed = packing.pack(
-        assembled.samples,
-        step=choice.step,
-        shape=packing.Shape(
-            seed=spec.seed,
-            minibatches=algorithm.minibatches,
-            epochs=algorithm.epochs,
-            world_size=spec.trainer.world_size,
-            max_tokens=spec.trainer.max_tokens_per_micro_batch,
-            keep_zero_advantage=algorithm.trains_zero_advantage,
-            keep_masked=algorithm.trains_masked,
-            observes_skipped=True,
-            oldest_step=choice.oldest_trained_step,
-        ),
+    spec, algorithm = config.spec, config.spec.algorithm
+    shape = packing.Shape(
+        seed=spec.seed,
+        minibatches=algorithm.minibatches,
+        epochs=algorithm.epochs,
+        world_size=spec.trainer.world_size,
+        max_tokens=spec.trainer.max_tokens_per_micro_batch,
+        keep_zero_advantage=algorithm.trains_zero_advantage,
+        keep_masked=algorithm.trains_masked,
+        observes_skipped=True,
+        oldest_step=choice.oldest_trained_step,
     )
+    if choice.supervised:
+        assembled, sampled = samples.assemble_examples(choice), {}
+        # An epoch of examples is one of the data, and a step of them one update.
+        shape = dataclasses.replace(shape, minibatches=1, epochs=1)
+    else:
+        assembled = samples.assemble(choice, algorithm)
+        sampled = {
+            "actor/sampling_max_tokens": config.sampling.max_tokens,
+            "actor/sampling_temperature": config.sampling.temperature,
+        }
+    packed = packing.pack(assembled.samples, step=choice.step, shape=shape)
     frozen = steps.FrozenStep(
         step=choice.step,
         group_ids=assembled.group_ids,
         world_size=spec.trainer.world_size,
         minibatches=packed.minibatches,
         summary=assembled.summary
+        | sampled
         | {
-            "actor/sampling_max_tokens": sampling.max_tokens,
-            "actor/sampling_temperature": sampling.temperature,
             "packed_tokens": {
                 "computed": packed.computed_tokens,
                 "unique": packed.unique_tokens,
                 "rows": packed.row_tokens,
-            },
+            }
         },
         zero_advantage_groups=assembled.zero_advantage_groups,
     )
@@ -155,6 +160,8 @@ class Builder:
         return await self._record(choice, built)
 
     def _choose(self, ledger: database.Ledger) -> steps.Choice:
+        if examples.are_due(ledger):
+            return examples.choose(ledger)
         choice = steps.choose(ledger, more_prompts=not self._context.order.ended(groups.cursor(ledger)))
         if choice.no_more:
             checkpoints.end_data(ledger, step=choice.step)

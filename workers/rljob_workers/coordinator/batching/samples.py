@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rljob_api import types
+from rljob_api import enums, types
 from rljob_api.manifest.algorithm import AlgorithmSpec
 from rljob_api.wire import codec
 from rljob_workers.coordinator.batching import advantage, blocks, shaping
@@ -65,6 +65,46 @@ def assemble(choice: steps.Choice, algorithm: AlgorithmSpec) -> Assembled:
         samples=samples,
         summary=summary,
         zero_advantage_groups=zero,
+    )
+
+
+def assemble_examples(choice: steps.Choice) -> Assembled:
+    """Return rows and summary of a supervised step: every advantage is 1, and every token as new as the step."""
+    assert choice.candidates is not None, "a choice without candidates cannot be assembled"
+    rows = [
+        row
+        for candidate in choice.candidates
+        for row in codec.decode(types.PromptGroup, candidate.payload, checked=True).trajectories
+    ]
+    lengths = [row.num_sampled for row in rows]
+    samples = tuple(
+        types.TrainSample(
+            group_id=candidate.group_id,
+            sample_index=row.sample_index,
+            row=index,
+            tokens=row.tokens,
+            loss_mask=row.loss_mask,
+            logprobs=row.logprobs,
+            version_steps=blocks.view(np.full(count, choice.step - 1, dtype=np.int32)),
+            advantages=blocks.view(np.ones(count, dtype=np.float32)),
+            raw_reward=row.raw_reward,
+            shaped_reward=row.reward,
+            group=index,
+        )
+        for index, (candidate, row, count) in enumerate(zip(choice.candidates, rows, lengths, strict=True))
+    )
+    return Assembled(
+        group_ids=tuple(candidate.group_id for candidate in choice.candidates),
+        samples=samples,
+        summary={
+            "phase": enums.TrainingPhase.SFT,
+            "groups": len(rows),
+            "rows": len(rows),
+            "tokens": sum(lengths),
+            "response_tokens_mean": statistics.fmean(lengths),
+            "response_tokens_max": max(lengths),
+        },
+        zero_advantage_groups=0,
     )
 
 

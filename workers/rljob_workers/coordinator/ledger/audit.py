@@ -7,7 +7,8 @@ reason;
 - steps are without gaps, hold each group once, and no group of another kind or state;
 - no token of a consumed group is older than the bound, by the recorded versions, unless it left the loss;
 - payloads agree with their groups: true sizes, no infrastructure failure as a row, ages recomputed from tokens;
-- prompts were first drawn in the order of (epoch, position), each place once, and groups were leased in queue order;
+- prompts, and apart from them examples, were first drawn in the order of (epoch, position), each place once, and groups
+were leased in queue order;
 - version ids are without gaps, steps of versions that were not superseded never fall, a version is served after it
 exists.
 """
@@ -77,7 +78,7 @@ def _accepted_once(database: Database) -> Iterator[str]:
     for row in database.all("SELECT group_id, COUNT(*) AS n FROM answers WHERE outcome = 'accepted' GROUP BY group_id"):
         if row["n"] > 1:
             yield f"group {row['group_id']} was accepted {row['n']} times"
-    sql = "SELECT group_id FROM groups WHERE kind = 'train' AND state IN ('submitted', 'packed', 'trained')"
+    sql = "SELECT group_id FROM groups WHERE kind <> 'evaluation' AND state IN ('submitted', 'packed', 'trained')"
     accepted_groups = {row["group_id"] for row in accepted}
     for row in database.all(sql):
         if row["group_id"] not in accepted_groups:
@@ -108,11 +109,11 @@ def _steps(database: Database) -> Iterator[str]:
         if places != list(range(first, first + len(groups))) or first + len(groups) != step["num_groups"]:
             yield f"step {step['step']} holds {first + len(groups)} groups, {step['num_groups']} were packed"
         for group in groups:
-            if group["state"] != step["state"] or group["kind"] != enums.GroupKind.TRAIN:
+            if group["state"] != step["state"] or group["kind"] == enums.GroupKind.EVALUATION:
                 where = f"in {step['state']} step {step['step']}"
                 yield f"group {group['group_id']} {where} is {group['kind']}, {group['state']}"
     recorded = set(numbers)
-    for row in database.all("SELECT group_id, state, step FROM groups WHERE kind = 'train'"):
+    for row in database.all("SELECT group_id, state, step FROM groups WHERE kind <> 'evaluation'"):
         if (row["step"] is not None) != (row["state"] in ("packed", "trained")):
             yield f"group {row['group_id']} is {row['state']} with step {row['step']}"
         elif row["step"] is not None and row["step"] not in recorded:
@@ -121,12 +122,13 @@ def _steps(database: Database) -> Iterator[str]:
 
 def _ages(database: Database, bound: int) -> Iterator[str]:
     """Promise 4: what was older was masked, by the record of the step, which outlives its groups for a while."""
-    rows = database.all("SELECT group_id, step, min_step FROM groups WHERE step IS NOT NULL")
+    # Examples have no age: no weights sampled them.
+    rows = database.all("SELECT group_id, step, min_step FROM groups WHERE step IS NOT NULL AND kind = 'train'")
     trained = [(row["group_id"], row["step"], row["min_step"]) for row in rows]
     trained += [
         (member.group_id, member.step, member.min_step)
         for member in retention.everything(database)
-        if member.fate == enums.GroupState.TRAINED
+        if member.fate == enums.GroupState.TRAINED and member.kind is enums.GroupKind.TRAIN
     ]
     summaries = {row["step"]: json.loads(row["summary"]) for row in database.all("SELECT step, summary FROM steps")}
     masked = database.one("SELECT 1 FROM meta WHERE key = 'masked_old_tokens'") is not None
@@ -165,7 +167,11 @@ def _payloads(database: Database) -> Iterator[str]:
 
 def _order(database: Database) -> Iterator[str]:
     """Promise 6: the first use of each prompt follows the cursor without gaps, and first leases follow the queue."""
-    drawn = first_uses(database)
+    for kind in (enums.GroupKind.TRAIN, enums.GroupKind.EXAMPLE):
+        yield from _order_of(first_uses(database, kind))
+
+
+def _order_of(drawn: Sequence["Use"]) -> Iterator[str]:
     for before, after in itertools.pairwise(drawn):
         follows = (before.ref.epoch, before.ref.position + 1) == (after.ref.epoch, after.ref.position)
         turns = (before.ref.epoch + 1, 0) == (after.ref.epoch, after.ref.position)
@@ -186,9 +192,9 @@ class Use:
     lease_order: int | None
 
 
-def first_uses(database: Database) -> list[Use]:
-    """Return the first group of each use of a prompt, in the order of the queue, pruned or not."""
-    rows = database.all("SELECT * FROM groups WHERE kind = 'train' AND parent IS NULL")
+def first_uses(database: Database, kind: enums.GroupKind = enums.GroupKind.TRAIN) -> list[Use]:
+    """Return the first group of each use of a prompt, or an example, in the order of the queue, pruned or not."""
+    rows = database.all("SELECT * FROM groups WHERE kind = ? AND parent IS NULL", kind)
     problems = [
         (row["queue_key"], Use(group_id=row["group_id"], ref=groups.ref_of(row), lease_order=row["lease_order"]))
         for row in rows
@@ -196,7 +202,7 @@ def first_uses(database: Database) -> list[Use]:
     problems += [
         (member.queue_key, Use(group_id=member.group_id, ref=member.ref, lease_order=member.lease_order))
         for member in retention.everything(database)
-        if member.is_first and member.fate != retention.EVALUATED
+        if member.is_first and member.kind is kind
     ]
     return [use for _, use in sorted(problems, key=lambda pair: pair[0])]
 

@@ -1,7 +1,7 @@
 """Checkpoints, what they let go, and going back to one: a trainer attempt begins where its checkpoint is."""
 
 from rljob_api import conditions, enums, errors
-from rljob_workers.coordinator.ledger import groups, retention, sessions, steps
+from rljob_workers.coordinator.ledger import examples, groups, retention, sessions, steps
 from rljob_workers.coordinator.ledger.database import Ledger
 from rljob_workers.coordinator.ledger.steps import PACKED, TRAINED
 from rljob_workers.coordinator.policy import submission
@@ -119,6 +119,7 @@ def _remove_steps(ledger: Ledger, resume_step: int, *, now: float) -> None:
     ledger.db.change("DELETE FROM batch_parts WHERE step > ?", resume_step)
     # What was not packed yet is younger: it goes to the head first, and ends behind what was packed.
     groups.drop_undone(ledger, now=now)
+    examples.withdraw(ledger, now=now)
     for group in packed:
         ledger.db.change("DELETE FROM payloads WHERE group_id = ?", group["group_id"])
         ledger.db.change("UPDATE groups SET step = NULL, step_position = NULL WHERE group_id = ?", group["group_id"])
@@ -130,7 +131,7 @@ def _remove_steps(ledger: Ledger, resume_step: int, *, now: float) -> None:
             "group_id": member.group_id, "attempt": member.attempt, "infra_attempts": 0, "data_attempts": 0
         }  # fmt: skip
         groups.open_group(ledger,
-            member.ref, kind=enums.GroupKind.TRAIN, now=now, head=True, previous=previous,
+            member.ref, kind=member.kind, now=now, head=True, previous=previous,
             group_size=member.group_size,
         )  # fmt: skip
 

@@ -148,7 +148,9 @@ class Ledger:
         """Open or create the ledger at `path`. Raises LedgerError for another schema."""
         self.db, self.config = Database(path), config
         # Prompts that were found unusable: the records may be others at the next start.
-        self.unusable: set[tuple[str, int]] = set()
+        self.unusable: set[tuple[str, str, int]] = set()
+        # How many steps, the first ones, are supervised: a number of epochs is one of steps once the data are read.
+        self.sft_steps = 0
         self.why_ended = ""
         # Summaries of trained steps by step and time of training, read once each.
         self.step_records: dict[tuple[int, float], Any] = {}

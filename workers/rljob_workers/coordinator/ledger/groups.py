@@ -8,12 +8,14 @@ from typing import Any
 from rljob_api import enums, process_config, types
 from rljob_api.manifest.data import CurriculumSpec
 from rljob_api.wire import codec
+from rljob_workers.coordinator.ledger import retention
 from rljob_workers.coordinator.ledger.database import Ledger, Row
 from rljob_workers.coordinator.policy import curriculum, prompts, staleness, submission
 
 TRAIN, EVALUATION = enums.GroupKind.TRAIN, enums.GroupKind.EVALUATION
 QUEUED, LEASED = enums.GroupState.QUEUED, enums.GroupState.LEASED
 SUBMITTED, DROPPED = enums.GroupState.SUBMITTED, enums.GroupState.DROPPED
+_CURSORS = {TRAIN: "cursor", enums.GroupKind.EXAMPLE: "cursor:example"}
 Take = Callable[[prompts.Cursor, int], tuple[list[prompts.PromptRef], prompts.Cursor]]
 
 
@@ -32,9 +34,9 @@ class Counts:
     accepted: int
 
 
-def num_unusable(ledger: Ledger) -> int:
-    """Return how many training prompts were found unusable since this process started."""
-    return len(ledger.unusable)
+def num_unusable(ledger: Ledger, kind: enums.GroupKind = TRAIN) -> int:
+    """Return how many training prompts, or examples, were found unusable since this process started."""
+    return sum(of_kind == kind for of_kind, _, _ in ledger.unusable)
 
 
 def end_run(ledger: Ledger, why: str) -> None:
@@ -122,11 +124,15 @@ def capacity(ledger: Ledger, counts: Counts) -> int:
     return min(admitted, remaining)
 
 
-def cursor(ledger: Ledger) -> prompts.Cursor:
-    """Return where the next prompt is drawn."""
-    text = ledger.meta("cursor") or "0:0"
+def cursor(ledger: Ledger, kind: enums.GroupKind = TRAIN) -> prompts.Cursor:
+    """Return where the next prompt, or example, is drawn."""
+    text = ledger.meta(_CURSORS[kind]) or "0:0"
     epoch, position = text.split(":")
     return prompts.Cursor(int(epoch), int(position))
+
+
+def set_cursor(ledger: Ledger, following: prompts.Cursor, kind: enums.GroupKind = TRAIN) -> None:
+    ledger.set_meta(_CURSORS[kind], f"{following.epoch}:{following.position}")
 
 
 def fill(ledger: Ledger, take: Take, *, now: float) -> int:
@@ -144,7 +150,7 @@ def fill(ledger: Ledger, take: Take, *, now: float) -> int:
             # Each prompt of an epoch has a first copy.
             if ref.copy == 0 and ledger.spec.data.curriculum is not None:
                 ledger.count(f"drawn:{ref.epoch}")
-        ledger.set_meta("cursor", f"{following.epoch}:{following.position}")
+        set_cursor(ledger, following)
         return len(refs)
 
 
@@ -205,7 +211,7 @@ def open_group(
     number = ledger.number("SELECT value AS n FROM counters WHERE name = 'groups_opened'") + 1
     ledger.count("groups_opened")
     key = -number if head else number
-    group_id = types.GroupId(f"{'e' if kind is EVALUATION else 'g'}{number:08d}")
+    group_id = types.GroupId(f"{retention.LETTERS[kind]}{number:08d}")
     keeps_attempts = previous is not None and keep_attempts
     ledger.db.change(
         "INSERT INTO groups (group_id, kind, state, source, prompt_index, prompt_id, epoch, position, copy,"
@@ -268,13 +274,13 @@ def drop(ledger: Ledger, group: Row, reason: enums.DropReason, *, requeue: submi
         DROPPED, reason, recorded(ledger) + 1, now, group["group_id"], group["state"],
     )  # fmt: skip
     ledger.count(f"dropped:{reason}")
-    if reason in enums.LEFT_OUT and group["kind"] == TRAIN:
-        ledger.unusable.add((group["source"], group["prompt_index"]))
+    if reason in enums.LEFT_OUT and group["kind"] != EVALUATION:
+        ledger.unusable.add((group["kind"], group["source"], group["prompt_index"]))
     if requeue in (submission.Requeue.HEAD, submission.Requeue.TAIL):
         head = requeue is submission.Requeue.HEAD
         # Ageing uses up no attempt; a prompt that ran out of attempts starts afresh.
         open_group(ledger,
-            ref_of(group), kind=TRAIN, now=now, head=head, previous=group, keep_attempts=head,
+            ref_of(group), kind=enums.GroupKind(group["kind"]), now=now, head=head, previous=group, keep_attempts=head,
             group_size=group["group_size"],
         )  # fmt: skip
 

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Sequence
 
 from rljob_api import enums, types
-from rljob_workers.coordinator.ledger import groups, sessions
+from rljob_workers.coordinator.ledger import examples, groups, sessions
 from rljob_workers.coordinator.ledger.database import Ledger, Row
 from rljob_workers.coordinator.ledger.groups import LEASED, QUEUED, Take
 from rljob_workers.coordinator.policy import prompts, staleness, submission
@@ -51,9 +51,11 @@ def lease(
     now: float,
     evaluates: bool = True,
     coming_version: int | None = None,
+    take_examples: Take | None = None,
 ) -> tuple[list[Lease], enums.WaitReason | None]:
     """Grant up to `capacity` leases: evaluation first, where the rollout `evaluates`, then training. The reason
-    says what is missing for more.
+    says what is missing for more. take_examples: of the supervised steps, if there are any; before the last of them has
+    its batch there is no other training.
 
     coming_version: what the rollout is told to load. A group that the served version is too old for is leased for that
     one, and begins once it is served; until then no token of it is sampled.
@@ -69,6 +71,10 @@ def lease(
             return [], enums.WaitReason.WEIGHTS
         leases = _lease_evaluation(ledger, grants, capacity) if evaluates else []
         reason = None
+        if take_examples is not None and examples.are_due(ledger):
+            return leases + _lease_examples(ledger, grants[0], take_examples, capacity - len(leases)), (
+                enums.WaitReason.STALENESS
+            )
         counts = groups.counts(ledger)
         while len(leases) < capacity and reason is None:
             granted, reason, counts = _lease_one(ledger, grants, take, counts)
@@ -101,13 +107,24 @@ def _lease_evaluation(ledger: Ledger, grants: Sequence[_Grant], capacity: int) -
     return [_grant(ledger, grant, row, floor=grant.step, target=grant.step, pinned=grant.version) for row in rows]
 
 
+def _lease_examples(ledger: Ledger, grant: _Grant, take: Take, capacity: int) -> list[Lease]:
+    leases: list[Lease] = []
+    for _ in range(min(capacity, examples.room(ledger))):
+        row = examples.next_queued(ledger, take, now=grant.now)
+        # Any weights will do: nothing is sampled.
+        leases.append(_grant(ledger, grant, row, floor=0, target=groups.recorded(ledger), pinned=None))
+    return leases
+
+
 def _lease_one(
     ledger: Ledger, grants: Sequence[_Grant], take: Take, counts: groups.Counts
 ) -> tuple[list[Lease], enums.WaitReason | None, groups.Counts]:
     """Return the lease, or what is missing for it, and the counts behind it."""
     if groups.capacity(ledger, counts) <= 0:
         return [], enums.WaitReason.STALENESS, counts
-    floor = staleness.version_floor(ledger.spec, accepted=counts.accepted, running=counts.running)
+    floor = staleness.version_floor(
+        ledger.spec, accepted=counts.accepted, running=counts.running, first_step=ledger.sft_steps
+    )
     # Above `recorded`: weights of steps that were undone for good; no batch may take their tokens.
     grant = next((grant for grant in grants if floor <= grant.step <= counts.recorded), None)
     if grant is None:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Collection
 
 from rljob_api import enums, types
-from rljob_workers.coordinator.ledger import best_steps, evaluations, groups, sessions, steps, versions
+from rljob_workers.coordinator.ledger import best_steps, evaluations, examples, groups, sessions, steps, versions
 from rljob_workers.coordinator.ledger.database import Ledger, Row
 
 
@@ -55,6 +55,7 @@ class Facts:
     failed: str
     first_step_at: float
     attempts: tuple[types.TrainerAttempt, ...]
+    sft_steps: int = 0
     best: best_steps.Best | None = None
 
 
@@ -85,6 +86,7 @@ def snapshot(ledger: Ledger, serving: Collection[int] = ()) -> Facts:
             failed=ledger.why_ended,
             first_step_at=_first_step_at(ledger),
             attempts=sessions.newest_attempts(ledger),
+            sft_steps=ledger.sft_steps,
             best=best_steps.read(ledger),
         )
 
@@ -105,7 +107,10 @@ def completion(ledger: Ledger) -> Completion:
 
 def _depth(ledger: Ledger, counts: groups.Counts) -> dict[str, int]:
     packed = ledger.number("SELECT COUNT(*) AS n FROM groups WHERE kind = 'train' AND state = 'packed'")
-    return {"queued": counts.queued, "leased": counts.running, "submitted": counts.submitted, "packed": packed}
+    depth = {"queued": counts.queued, "leased": counts.running, "submitted": counts.submitted, "packed": packed}
+    if counts.committed >= ledger.sft_steps:
+        return depth
+    return {state: depth[state] + number for state, number in examples.depth(ledger).items()}
 
 
 def _filtered(ledger: Ledger, counts: groups.Counts) -> int:

@@ -55,9 +55,22 @@ class Member:
     queue_key: int
 
     @property
+    def kind(self) -> enums.GroupKind:
+        return kind_of(self.group_id)
+
+    @property
     def number(self) -> int:
         """Return the number in its id: groups are numbered as they are opened."""
         return number_of(self.group_id)
+
+
+# First letter of a group's id.
+LETTERS = {enums.GroupKind.TRAIN: "g", enums.GroupKind.EVALUATION: "e", enums.GroupKind.EXAMPLE: "s"}
+
+
+def kind_of(group_id: str) -> enums.GroupKind:
+    """Return what a group is for."""
+    return next(kind for kind, letter in LETTERS.items() if group_id.startswith(letter))
 
 
 def number_of(group_id: str) -> int:
@@ -125,7 +138,7 @@ def _dropped(database: Database, pruned_step: int, most: int) -> bool:
     """Dropped groups go as the step does that did not take them, or a while after it where nothing is checkpointed."""
     recorded = _number(database, "SELECT MAX(step) AS n FROM steps")
     newest = max(min(pruned_step, recorded), recorded - KEPT_STEPS)
-    where = "g.drop_step <= ? AND g.kind = 'train' AND g.state = 'dropped' ORDER BY g.drop_step"
+    where = "g.drop_step <= ? AND g.kind <> 'evaluation' AND g.state = 'dropped' ORDER BY g.drop_step"
     return _slice(database, where, newest, most, fate="g.drop_reason", step="NULL")
 
 

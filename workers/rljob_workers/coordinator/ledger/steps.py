@@ -31,7 +31,7 @@ class Candidate:
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """The groups of the next batch, or None and why not yet. `version_steps` maps version ids to their steps.
-    oldest_trained_step: tokens of versions of smaller steps leave the loss.
+    oldest_trained_step: tokens of versions of smaller steps leave the loss. supervised: the groups are examples.
     """
 
     step: int
@@ -40,6 +40,7 @@ class Choice:
     no_more: bool = False
     version_steps: Mapping[int, int] = dataclasses.field(default_factory=dict)
     oldest_trained_step: int = 0
+    supervised: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +110,7 @@ def choose(ledger: Ledger, *, more_prompts: bool) -> Choice:
         return Choice(step=step, candidates=None, wait_reason="the oldest groups")
     return Choice(
         step=step,
-        candidates=tuple(map(_candidate, chosen)),
+        candidates=tuple(map(candidate, chosen)),
         version_steps=_steps_in_reach(ledger, step, oldest=min(row["min_step"] for row in chosen)),
         oldest_trained_step=oldest,
     )
@@ -285,6 +286,7 @@ def _hand_out(ledger: Ledger, row: Row, *, attempt: int, rank: int, world_size: 
             "SELECT COUNT(*) AS n FROM batch_parts WHERE step = ? AND rank = ?", step, rank
         ),
         minibatches=tuple(minibatches),
+        sft_steps=ledger.sft_steps,
     )
 
 
@@ -348,9 +350,9 @@ def commit_step(
         ledger.count("steps_committed")
         ledger.count("tokens_trained", sum(num_tokens for num_tokens, _ in json.loads(row["minibatches"])))
         summary = json.loads(row["summary"])
-        groups.count_answers(
-            ledger, enums.AnswerFate.TRAINED, num_answers=summary.get("rows", 0), num_tokens=summary.get("tokens", 0)
-        )
+        if step > ledger.sft_steps:
+            num_rows, num_tokens = summary.get("rows", 0), summary.get("tokens", 0)
+            groups.count_answers(ledger, enums.AnswerFate.TRAINED, num_answers=num_rows, num_tokens=num_tokens)
         ledger.count_all({f"packed_tokens:{kind}": num for kind, num in summary.get("packed_tokens", {}).items()})
         if ledger.meta("first_step_at") is None:
             ledger.set_meta("first_step_at", repr(now))
@@ -389,7 +391,8 @@ def _by_fate(counters: Mapping[str, int], what: str) -> dict[str, int]:
     return {str(fate): counters.get(f"{what}:{fate}", 0) for fate in enums.AnswerFate}
 
 
-def _candidate(row: Row) -> Candidate:
+def candidate(row: Row) -> Candidate:
+    """Return a submitted group as a candidate."""
     return Candidate(
         group_id=types.GroupId(row["group_id"]),
         lease_order=row["lease_order"],

@@ -48,7 +48,8 @@ def accept(
             facts = groups.facts(ledger, row, sampled)
             judgement = submission.evaluate(group, facts, spec=ledger.spec)
             _settle(ledger, row, group, facts, judgement, payload=payload, now=now)
-        _record(ledger, group, judgement, now=now)
+        is_example = row is not None and row["kind"] == enums.GroupKind.EXAMPLE
+        _record(ledger, group, judgement, is_example=is_example, now=now)
         return types.SubmitReply(outcome=judgement.outcome, detail=judgement.detail)
 
 
@@ -108,7 +109,10 @@ def _settle(
     ledger.count("retries:data", judgement.data)
     if judgement.ends_run:
         groups.end_run(ledger, _why(row, judgement.detail))
-    if judgement.outcome in (enums.TrajectoryOutcome.ACCEPTED, enums.TrajectoryOutcome.FILTERED):
+    if (
+        judgement.outcome in (enums.TrajectoryOutcome.ACCEPTED, enums.TrajectoryOutcome.FILTERED)
+        and row["kind"] == enums.GroupKind.TRAIN
+    ):
         _score(ledger, row, group)
     if judgement.outcome in (enums.TrajectoryOutcome.ACCEPTED, enums.TrajectoryOutcome.RECORDED):
         _submit(ledger, row, group, facts, payload=payload, now=now)
@@ -148,11 +152,17 @@ def _score(ledger: Ledger, row: Row, group: types.PromptGroup) -> None:
         )  # fmt: skip
 
 
-def _record(ledger: Ledger, group: types.PromptGroup, judgement: submission.Decision, *, now: float) -> None:
+def _record(
+    ledger: Ledger, group: types.PromptGroup, judgement: submission.Decision, *, is_example: bool, now: float
+) -> None:
     ledger.db.change(
         "INSERT OR REPLACE INTO answers (group_id, attempt, outcome, detail, at) VALUES (?, ?, ?, ?, ?)",
         group.group_id, group.attempt, judgement.outcome, judgement.detail, now,
     )  # fmt: skip
+    if is_example:
+        # Its tokens are not generated, and it is no trajectory.
+        ledger.count(f"groups:{judgement.outcome}")
+        return
     grown = {
         f"groups:{judgement.outcome}": 1,
         "trajectories:infra_failure": sum(failure.infra for failure in group.failures),

@@ -118,6 +118,11 @@ class TaskOrder:
         """Return how many prompts are drawn sooner or later: those of a source whose share rounds to none never are."""
         return sum(len(source.prompt_ids) for source in self._sources if math.floor(source.weight) + _num_extra(source))
 
+    @property
+    def epoch_size(self) -> int:
+        """Return how many prompts an epoch draws."""
+        return self._size
+
     def ended(self, cursor: Cursor) -> bool:
         """Return whether there is no prompt behind `cursor`."""
         return bool(self._epochs) and cursor.epoch >= self._epochs

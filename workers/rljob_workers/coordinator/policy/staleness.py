@@ -27,14 +27,14 @@ def pending_limit(spec: JobSpec) -> int:
     return spec.most_inflight_groups
 
 
-def version_floor(spec: JobSpec, *, accepted: int, running: int) -> int:
-    """Return the smallest step that a worker's version may have to take the next group: floor(N / B) - eta, not
-    negative.
+def version_floor(spec: JobSpec, *, accepted: int, running: int, first_step: int = 0) -> int:
+    """Return the smallest step that a worker's version may have to take the next group: floor(N / B) - eta, at least
+    first_step, whose weights are the first that RL samples from.
 
     A slot whose weights are published but not yet served by anyone thereby goes to a worker that is to load them, which
     begins with it when they are served.
     """
-    return max(0, (accepted + running) // spec.algorithm.prompts_per_step - spec.async_.max_off_policy_steps)
+    return max(first_step, (accepted + running) // spec.algorithm.prompts_per_step - spec.async_.max_off_policy_steps)
 
 
 def oldest_trained_step(spec: JobSpec, *, batch_index: int) -> int:

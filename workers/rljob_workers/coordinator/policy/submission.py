@@ -120,6 +120,8 @@ def evaluate(group: types.PromptGroup, facts: Facts, *, spec: JobSpec) -> Decisi
             requeue=Requeue.NEXT_ATTEMPT,
             ends_run=True,
         )
+    if facts.kind is enums.GroupKind.EXAMPLE and group.trajectories:
+        return Decision(outcome=enums.TrajectoryOutcome.ACCEPTED)
     good, infra = len(members_of(group.trajectories)), any(failure.infra for failure in group.failures)
     evaluation = facts.kind is enums.GroupKind.EVALUATION
     needed = facts.group_size if evaluation else min(facts.group_size, staleness.smallest_group(spec))
@@ -170,7 +172,7 @@ def _failed(facts: Facts, spec: JobSpec, *, infra: bool, outcome: enums.Trajecto
         return Decision(
             outcome=outcome, detail=detail, requeue=Requeue.NEXT_ATTEMPT, infra=charged["infra"], data=charged["data"]
         )
-    again = infra and facts.kind is enums.GroupKind.TRAIN
+    again = infra and facts.kind is not enums.GroupKind.EVALUATION
     return Decision(
         outcome=outcome,
         detail=detail,

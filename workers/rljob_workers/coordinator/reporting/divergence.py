@@ -6,7 +6,8 @@ from rljob_workers.coordinator.ledger import best_steps, queries
 
 
 def points(facts: queries.Facts) -> list[learning.Point]:
-    return [learning.point_of(step.step, step.summary, step.stats) for step in facts.steps]
+    """Return the points of the last steps of RL: a supervised one has no reward."""
+    return [learning.point_of(s.step, s.summary, s.stats) for s in facts.steps if s.step > facts.sft_steps]
 
 
 def better(facts: queries.Facts) -> best_steps.Best | None:

@@ -26,15 +26,17 @@ class Suite:
     samples_per_prompt: int
 
 
-def is_due(config: EvaluationSpec, *, after_step: int, step: int, last_step: int, is_first: bool = False) -> bool:
+def is_due(
+    config: EvaluationSpec, *, after_step: int, step: int, last_step: int, is_first: bool = False, sft_steps: int = 0
+) -> bool:
     """Return whether publishing a version of `step`, the version before being of `after_step`, makes an evaluation
-    due. is_first: it is what a fork begins with.
+    due. is_first: it is what a fork begins with. What the supervised steps, `sft_steps` of them, lead to is evaluated.
     """
     if not config.suites:
         return False
     if is_first and config.before_training:
         return True
-    if step >= last_step > 0:
+    if step >= last_step > 0 or (sft_steps and min(after_step, step - 1) < sft_steps <= step):
         return True
     every = config.every_steps
     return every > 0 and step > 0 and step // every > min(after_step, step - 1) // every

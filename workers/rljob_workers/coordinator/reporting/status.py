@@ -87,7 +87,7 @@ def status(view: View) -> types.RunStatus:
     rollouts = [pod for pod in view.pods if pod.role is enums.Role.ROLLOUT and _present(view, pod)]
     serving = [pod.serving_version for pod in rollouts if pod.serving_version >= 0 and pod.token not in view.evaluators]
     oldest = min(serving, default=facts.head_version)
-    rewards = [float(str(step.summary["reward_mean"])) for step in facts.steps]
+    rewards = [float(str(step.summary["reward_mean"])) for step in facts.steps if "reward_mean" in step.summary]
     checkpoint = facts.checkpoint
     return types.RunStatus(
         job=config.job.name,
@@ -127,6 +127,7 @@ def status(view: View) -> types.RunStatus:
         concerns=_concerns(config, facts),
         said_at=view.now,
         tokens={kind: facts.counters.get(f"tokens_{kind}", 0) for kind in ("generated", "trained")},
+        sft_steps=facts.sft_steps,
         left_out={str(reason): facts.counters.get(f"dropped:{reason}", 0) for reason in enums.LEFT_OUT},
     )
 

@@ -48,6 +48,7 @@ class Publishing:
                 step=proposal.step,
                 last_step=groups.last_step(ledger),
                 is_first=proposal.version == self._context.config.first_version,
+                sft_steps=ledger.sft_steps,
             )
             answer = versions.publish(
                 ledger, token=token, proposal=proposal, layout=layout, stored=stored, evaluate=due, now=now

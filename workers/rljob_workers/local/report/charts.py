@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from rljob_api import enums
 from rljob_workers.local.rundir import history, intervals
 
 _SIZE_INCHES = (8.0, 2.7)
@@ -23,11 +24,19 @@ _PHASE_COLOURS = {
 }
 
 
+def supervised_loss(steps: Sequence[history.Step]) -> str:
+    """Loss of the supervised steps."""
+    figure, axes = _axes("step", "nats a token")
+    points = [(step.step, step.stats[enums.StepStat.LOSS]) for step in steps if enums.StepStat.LOSS in step.stats]
+    axes.plot([x for x, _ in points], [y for _, y in points], color=_GREEN, marker=".")
+    return _image(figure, "loss of the supervised steps")
+
+
 def reward(steps: Sequence[history.Step]) -> str:
-    """Mean reward per step, with one standard deviation around it."""
+    """Mean reward per step that has one, with one standard deviation around it."""
     figure, axes = _axes("step", "reward")
-    x = [step.step for step in steps]
-    mean, spread = [step.reward_mean for step in steps], [step.reward_std for step in steps]
+    points = [(step.step, step.reward_mean, step.reward_std) for step in steps if step.reward_mean is not None]
+    x, mean, spread = ([point[place] for point in points] for place in range(3))
     low = [m - s for m, s in zip(mean, spread, strict=True)]
     high = [m + s for m, s in zip(mean, spread, strict=True)]
     axes.fill_between(x, low, high, color=_BLUE, alpha=0.15, linewidth=0, label="1 standard deviation")

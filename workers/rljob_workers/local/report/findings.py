@@ -46,10 +46,12 @@ def findings(run: history.Run, numbers: summary.Summary, entries: Sequence[journ
 
 
 def _reward(run: history.Run) -> Iterator[Finding]:
-    rewards = [step.reward_mean for step in run.steps]
+    rewards = run.rewards
+    if not rewards:
+        return
     if not any(rewards):
         yield Finding(REWARD, "No answer was ever right: there is nothing to learn from.")
-    elif all(step.reward_std == 0.0 for step in run.steps[-_LAST:]):
+    elif all(step.reward_std == 0.0 for step in run.rl_steps[-_LAST:]):
         yield Finding(REWARD, "All answers of a step get the same reward by now: nothing is left to learn from.")
     elif len(rewards) >= _ENOUGH_STEPS:
         first, last = statistics.fmean(rewards[:_FIRST]), statistics.fmean(rewards[-_LAST:])

@@ -56,8 +56,10 @@ def _to_look_at(run: history.Run, numbers: summary.Summary, entries: Sequence[jo
 
 def _overview(run: history.Run, numbers: summary.Summary) -> Section:
     rows = [("steps", str(numbers.steps)), ("wall time", progress.duration(numbers.wall_s))]
-    if numbers.reward_mean:
-        first, last = numbers.reward_mean[:_FIRST_STEPS], numbers.reward_mean[-_LAST_STEPS:]
+    if run.sft_steps:
+        rows.append(("of which supervised", str(len(run.sft_steps))))
+    if run.rewards:
+        first, last = run.rewards[:_FIRST_STEPS], run.rewards[-_LAST_STEPS:]
         label = f"mean reward, first {len(first)} and last {len(last)} steps"
         rows.append((label, f"{sum(first) / len(first):.3f} → {sum(last) / len(last):.3f}"))
     for suite in sorted({result.suite for result in run.evaluations}):
@@ -94,12 +96,19 @@ def _share(value: float | None) -> str:
 
 
 def _learning(run: history.Run) -> list[Section]:
+    supervised = Section(
+        title="Supervised steps",
+        good="Does it learn the examples? Mean negative log-probability of their answers' tokens. Good: it falls and"
+        " levels off; near zero after several epochs, the examples are known by heart.",
+        images=[charts.supervised_loss(run.sft_steps)] if run.sft_steps else (),
+    )
     return [
+        *([supervised] if run.sft_steps else []),
         Section(
             title="Reward per step",
             good="Does it learn? Good: the mean rises and the spread stays above zero; flat at zero means that no"
             " sample is ever right and there is nothing to learn from.",
-            images=[charts.reward(run.steps)] if run.steps else (),
+            images=[charts.reward(run.rl_steps)] if run.rl_steps else (),
         ),
         Section(
             title="Evaluation",

@@ -83,7 +83,8 @@ class PrefixesPart(_Part):
 
 
 class Summary(_Part):
-    """The file. `reward_mean` and `logprob_gap_mean` (nats) have one value per step, from step 1 on.
+    """The file. `reward_mean` and `logprob_gap_mean` (nats) have one value per step, from step 1 on, None of a
+    supervised one.
 
     logprob_gap_mean: mean distance of the log-probabilities of all sampled tokens between the trainer's weights at the
     step's start and the engine when it sampled them, so with their age; None only while a critic alone is trained.
@@ -92,7 +93,7 @@ class Summary(_Part):
 
     steps: int
     wall_s: float
-    reward_mean: list[float]
+    reward_mean: list[float | None]
     evaluation: list[EvaluationPart]
     staleness: StalenessPart
     weight_updates: WeightUpdatesPart
@@ -111,7 +112,7 @@ def summarize(run: history.Run, *, wall_s: float, peak_rss_bytes: Mapping[str, i
         wall_s=wall_s,
         reward_mean=[step.reward_mean for step in run.steps],
         evaluation=[EvaluationPart(suite=e.suite, step=e.step, accuracy=e.accuracy, n=e.n) for e in run.evaluations],
-        staleness=staleness(run.steps),
+        staleness=staleness(run.rl_steps),
         weight_updates=_weight_updates(run.syncs),
         trajectories=_trajectories(run.trajectories),
         wait_share=WaitSharePart(trainer=trainer_wait_share(run.steps), rollout=rollout_wait_share(run.steps)),

@@ -28,7 +28,7 @@ def finished_text(run: history.Run, *, wall_s: float, files: Files) -> str:
 
 
 def _reward_row(run: history.Run) -> list[tuple[str, str, str]]:
-    rewards = [step.reward_mean for step in run.steps]
+    rewards = run.rewards
     if not rewards:
         return []
     first, last = rewards[:_FIRST_STEPS], rewards[-_LAST_STEPS:]

@@ -117,8 +117,14 @@ def phase_line(status: types.RunStatus | None, states: Mapping[str, supervise.St
     if status.phase in (enums.Phase.STARTING, enums.Phase.STOPPED):
         return f"starting: {status.reason or 'waiting for the first batch'}"
     if status.phase is enums.Phase.RUNNING:
-        return status.reason or f"working on step {status.step + 1}"
+        return status.reason or _step_under_way(status)
     return status.reason or str(status.phase).lower()
+
+
+def _step_under_way(status: types.RunStatus) -> str:
+    if status.step < status.sft_steps:
+        return f"supervised step {status.step + 1} of {status.sft_steps}"
+    return f"working on step {status.step + 1}"
 
 
 def _is_loading(name: str, state: supervise.State, status: types.RunStatus) -> bool:

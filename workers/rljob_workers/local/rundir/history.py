@@ -29,7 +29,8 @@ _Line = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step of the surviving history. Times are unix seconds, phases seconds, the gap nats.
+    """One step of the surviving history. Times are unix seconds, phases seconds, the gap nats. reward_mean: None of a
+    supervised step.
 
     staleness: consumed groups by age in steps; staleness_token_mean: over tokens; generating: spans in which groups of
     this step were generated; tokens_generated: for training, by all rollouts, since the step before;
@@ -41,7 +42,7 @@ class Step:
     step: int
     started_at: float
     finished_at: float
-    reward_mean: float
+    reward_mean: float | None
     reward_std: float = 0.0
     staleness: Mapping[int, int] = dataclasses.field(default_factory=dict)
     staleness_token_mean: float = 0.0
@@ -121,6 +122,21 @@ class Run:
     answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
     answer_tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)
     prefix_tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def rl_steps(self) -> Sequence[Step]:
+        """Return the steps that were trained on the policy's own answers, which alone have rewards."""
+        return [step for step in self.steps if step.reward_mean is not None]
+
+    @property
+    def sft_steps(self) -> Sequence[Step]:
+        """Return the supervised steps."""
+        return [step for step in self.steps if step.reward_mean is None]
+
+    @property
+    def rewards(self) -> list[float]:
+        """Return the mean reward of each step that has one."""
+        return [step.reward_mean for step in self.steps if step.reward_mean is not None]
 
     def training_spans(self) -> list[intervals.Span]:
         return intervals.union(step.training for step in self.steps)
@@ -210,7 +226,7 @@ def _step(line: _Line, generated_before: int) -> Step:
         step=line["step"],
         started_at=line["started_at"],
         finished_at=line["finished_at"],
-        reward_mean=line["reward_mean"],
+        reward_mean=None if line.get("phase") == enums.TrainingPhase.SFT else line["reward_mean"],
         reward_std=line.get("reward_std", 0.0),
         staleness={int(age): count for age, count in line.get("staleness", {}).items()},
         staleness_token_mean=line.get("staleness_token_mean", 0.0),

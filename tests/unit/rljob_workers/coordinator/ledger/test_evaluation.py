@@ -47,6 +47,15 @@ def test_the_first_version_of_a_fork_is_evaluated_when_it_is_published() -> None
     assert (due(True), due(False)) == (True, False)
 
 
+def test_what_supervised_steps_led_to_is_evaluated() -> None:
+    due = [
+        step
+        for step in range(2, 101, 2)
+        if evaluation.is_due(config(every=0), after_step=step - 2, step=step, last_step=100, sft_steps=7)
+    ]
+    assert due == [8, 100], "the first version that has all of them"
+
+
 def test_every_0_evaluates_at_the_end_only() -> None:
     due = [
         step

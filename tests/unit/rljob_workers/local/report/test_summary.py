@@ -148,3 +148,13 @@ def test_tokens_generated_for_evaluations_are_no_tokens_of_a_step() -> None:
         evaluated | {"response_tokens": 5.0}, step_line(1, tokens_generated=100), step_line(2, tokens_generated=160)
     )
     assert [step.tokens_generated for step in run.steps] == [60, 60]
+
+
+def test_a_supervised_step_has_a_loss_and_no_reward() -> None:
+    lost = {"policy/loss": 1.5, "wait_s": 2.0}
+    supervised = {name: value for name, value in step_line(1, phase="SFT", stats=lost).items() if "reward" not in name}
+    run = parse({**supervised, "staleness": {}}, step_line(2, reward_mean=0.375))
+    assert summarized(run).reward_mean == [None, 0.375]
+    assert ([step.step for step in run.sft_steps], [step.step for step in run.rl_steps]) == ([1], [2])
+    assert run.rewards == [0.375]
+    assert summarized(run).staleness.mean == 0.75, "examples have no age"

@@ -122,3 +122,12 @@ def test_process_started_again_loads_until_the_coordinator_hears_of_it() -> None
     known = dataclasses.replace(RUNNING, pods=pods)
     again = STATES | {"trainer": supervise.State(role=enums.Role.TRAINER, running=True, started_at=95.0)}
     assert progress.phase_line(known, again) == "starting: trainer loading the model"
+
+
+def test_supervised_steps_are_counted_for_themselves() -> None:
+    pods = tuple(types.PodStatus(role=role, pod=role, ready=True) for role in ("rollout", "trainer"))
+    phases = [
+        progress.phase_line(dataclasses.replace(RUNNING, pods=pods, step=step, sft_steps=20), STATES)
+        for step in (2, 19, 20)
+    ]
+    assert phases == ["supervised step 3 of 20", "supervised step 20 of 20", "working on step 21"]

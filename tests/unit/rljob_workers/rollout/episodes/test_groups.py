@@ -73,12 +73,22 @@ class Rig:
             metrics=metrics.Metrics(role=enums.Role.ROLLOUT, job=JOB),
             predicate=self.predicate,
             sources=self.sources,
+            example_tokens=Taught(),
         )
 
     async def run(self, lease: types.GroupLease, seconds: float = 60.0) -> types.PromptGroup:
         running = self.begin(lease)
         await self.clock.advance(seconds)
         return (await running).group
+
+
+class Taught:
+    """Makes an example of each record: its prompt, and its answer in ids of characters."""
+
+    def example_ids(self, record: types.PromptRecord, sampling: types.Sampling) -> tuple[list[int], list[int]]:
+        if sampling.max_tokens < 1 or "answer" not in record.columns:
+            raise errors.DataError("no answer")
+        return [ord(c) for c in str(record.columns["prompt"])], [ord(c) for c in str(record.columns["answer"])]
 
 
 class Failing:
@@ -481,3 +491,27 @@ async def test_records_that_cannot_be_used_are_told_one_by_one_only_at_first(cap
         await runner.run(fakes.make_lease(), rig.slots.open_slot())
     told = [record.getMessage() for record in caplog.records if "cannot use a record" in record.getMessage()]
     assert len(told) == group.NUM_TOLD
+
+
+async def test_an_example_is_handed_in_without_generating_grading_or_waiting_for_its_version() -> None:
+    rig = Rig()
+    await rig.start()
+    lease = fakes.make_lease(kind=enums.GroupKind.EXAMPLE, group_size=1, from_version=types.VersionId(5))
+    group = await rig.run(lease, seconds=0.0)
+    assert rig.events == []
+    (row,) = group.trajectories
+    assert ([chr(token) for token in row.tokens], list(row.loss_mask)) == (["2", "+", "2", "4"], [0, 0, 0, 1])
+    assert (row.version_runs(), group.failures) == ([(5, 1)], [])
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [({"prompt": "2+2"}, "DataError"), ({"prompt": "2+2", "answer": "four!"}, enums.DropReason.TOO_LONG)],
+)
+async def test_an_example_that_cannot_be_learned_has_no_row(columns: dict[str, object], reason: str) -> None:
+    rig = Rig()
+    await rig.start()
+    prompt = types.PromptRecord(prompt_id="p", source="train", columns=columns)
+    lease = fakes.make_lease(kind=enums.GroupKind.EXAMPLE, group_size=1, prompt=prompt)
+    group = await rig.run(lease, seconds=0.0)
+    assert (list(group.trajectories), [failure.reason for failure in group.failures]) == ([], [reason])

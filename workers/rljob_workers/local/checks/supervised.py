@@ -1,0 +1,35 @@
+"""What `rljob plan` says of supervised steps: how many, of how many examples, and how large. Nothing is tokenized."""
+
+import pathlib
+
+from rljob_api.manifest.job import JobSpec
+from rljob_api.resolve import with_absolute_paths
+from rljob_workers.data import records
+
+
+def lines(spec: JobSpec, folder: pathlib.Path) -> list[str]:
+    """Return a sentence per source of examples and one of the steps; none without spec.sft. A source that is not a file
+    of this machine is not counted.
+    """
+    if spec.sft is None:
+        return []
+    told, count, known = [], 0.0, True
+    for source in with_absolute_paths(spec, str(folder)).data.example_sources:
+        if source.path is None or not pathlib.Path(source.path).exists():
+            told.append(f"{source.name}: not read here")
+            known = False
+            continue
+        loaded, problems = records.inspect_source(source)
+        count += len(loaded.records) * source.weight
+        unusable = f", {len(problems)} that cannot be used" if problems else ""
+        told.append(f"{source.name}: {len(loaded.records)} examples{unusable}")
+    per_step = spec.sft.examples_per_step
+    longest = per_step * spec.longest_row
+    size = f"{per_step} examples a step, at most {longest:,} tokens"
+    if known or spec.sft.steps:
+        steps = spec.sft.num_steps(round(count))
+        epochs = f", {steps * per_step / count:.2g} epochs" if count else ""
+        told.append(f"{steps} of {spec.max_steps} steps{epochs}; {size}")
+    else:
+        told.append(f"{spec.sft.epochs} epochs; {size}")
+    return told
