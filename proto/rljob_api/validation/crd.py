@@ -383,7 +383,7 @@ def _short_pods(spec: Schema) -> Schema:
     """Return the schema of spec whose pods describe their own fields and nothing below: those are core/v1's, they come
     four times, and docs/manifest.md describes them.
     """
-    for role in enums.Role:
+    for role in enums.STANDARD_ROLES:
         for field in properties(node_at(spec, f"{role}.pod")).values():
             _drop_descriptions(field, keeps_own=True)
     return spec

@@ -5,7 +5,7 @@ import pathlib
 import tempfile
 from collections.abc import Sequence
 
-from rljob_api import devices, enums, errors, resolve
+from rljob_api import devices, enums, errors, resolve, suites
 from rljob_api.validation import explain, rules
 from rljob_workers.local import prepare
 from rljob_workers.local.checks import missing, model_memory, user_code
@@ -45,7 +45,7 @@ def plan(
         *model_memory.check(resolved),
         *model_memory.too_large(resolved, available_memory.available_bytes()),
     ]
-    gpus = devices.lines(spec)
+    gpus, judge_calls = devices.lines(spec), list(suites.judge_calls(spec))
     memory, updates = model_memory.lines(resolved), model_memory.update_lines(resolved)
     if as_json:
         body = {
@@ -53,6 +53,7 @@ def plan(
             "values": [{"path": row.path, "value": row.value, "why": row.why} for row in rows],
             "warnings": warnings,
             "gpus": gpus,
+            "judgeCalls": judge_calls,
             "memory": memory,
             "weightUpdates": updates,
             "restartRules": failure_policy.rule_lines(manifest.job.spec),
@@ -71,6 +72,10 @@ def plan(
     if gpus:
         print("\nGPUs in a cluster")
         for line in gpus:
+            print(f"  {line}")
+    if judge_calls:
+        print("\njudge")
+        for line in judge_calls:
             print(f"  {line}")
     print("\nmemory (estimate)")
     for line in memory:
