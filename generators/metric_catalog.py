@@ -101,6 +101,10 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "rljob_verifier_workers_ended_total": {"reason": pool.ENDS},
     "rljob_verifier_canary_failures_total": {"canary": tuple(canary.name for canary in canaries.CANARIES)},
+    "rljob_judge_calls_total": {"reward": ANY, "outcome": tuple(map(str, enums.JudgeCall))},
+    "rljob_judge_tokens_total": {"reward": ANY, "kind": ("prompt", "completion")},
+    "rljob_judge_seconds": {"reward": ANY},
+    "rljob_judge_verdicts_total": {"reward": ANY, "result": ("verdict", "unavailable")},
     "rljob_step_seconds": {
         "phase": ("total", "wait", "proximal", "forward_backward", "optimizer", "publish", "checkpoint"),
     },

@@ -12,15 +12,16 @@ _WHERE = {
     enums.Role.COORDINATOR: "Coordinator",
     enums.Role.ROLLOUT: "Rollout",
     enums.Role.VERIFIER: "Verifier",
+    enums.Role.JUDGE: "Judge",
     enums.Role.TRAINER: "Trainer, rank 0",
 }
 _HEAD = """# Metrics
-Every process answers `GET /metrics`: the four programs of a job on their health port, the operator on its metrics
+Every process answers `GET /metrics`: the programs of a job on their health port, the operator on its metrics
 port. This page is made from the declarations in the code (`make gen`).
 Rules (`charts/rljob-operator/files/rules`) and dashboards (`charts/rljob-operator/files/dashboards`) use these names
 and no others, which tests hold. What to do when an alert fires: `docs/runbooks/README.md`.
 
-- Series of a job carry `rljob_namespace` and `rljob`; the tables of its four programs leave the two out. `namespace`,
+- Series of a job carry `rljob_namespace` and `rljob`; the tables of its programs leave the two out. `namespace`,
   `pod` and `instance` belong to the scraper.
 - A gauge is absent until its first value. Counters begin at 0 with their process: totals of record are in the job's
   status.

@@ -7,9 +7,9 @@ volume lags behind its ConfigMap, so neither pod name nor trainer attempt may co
 import posixpath
 from typing import Literal
 
-from rljob_api import enums, process_config
+from rljob_api import enums, process_config, suites
 from rljob_api.manifest.job import RLJob
-from rljob_api.placement import Placement, ProcessPlacement, TrainerPlacement, VerifierPlacement
+from rljob_api.placement import JudgePlacement, Placement, ProcessPlacement, TrainerPlacement, VerifierPlacement
 
 CONTROL_PORT, STORE_PORT, VERIFY_PORT, PEER_PORT = 50051, 50052, 50053, 50054
 HEALTH_PORT = 8080
@@ -97,6 +97,7 @@ def cluster_placement(
             rendezvous_port=RENDEZVOUS_PORT,
             attempt=attempt,
         ),
+        judge=_judge(job) if enums.Role.JUDGE in suites.roles(job.spec) else None,
         state_dir=state,
         weights_dir=posixpath.join(storage if files_carry_weights else state, "weights"),
         checkpoint_dir=posixpath.join(storage, "checkpoints"),
@@ -134,3 +135,8 @@ def _verifier(job: RLJob, num_cores: int) -> VerifierPlacement:
     host = service_host(job, enums.Role.VERIFIER)
     process = _process(enums.Role.VERIFIER)
     return VerifierPlacement(process=process, port=VERIFY_PORT, address=f"{host}:{VERIFY_PORT}", num_cores=num_cores)
+
+
+def _judge(job: RLJob) -> JudgePlacement:
+    address = f"{service_host(job, enums.Role.JUDGE)}:{VERIFY_PORT}"
+    return JudgePlacement(process=_process(enums.Role.JUDGE), port=VERIFY_PORT, address=address)

@@ -66,6 +66,14 @@ STALLS: Mapping[str, StallReason] = {
         "most gradings fail for infrastructure, which is not a reward",
         "look at the verifier's log; a refused isolation ends with exit code 79",
     ),
+    "JudgeSlow": StallReason(
+        "answers wait for the judge, a language model",
+        "look at rljob_judge_calls_total: busy asks for fewer calls (maxConcurrent, callsPerMinute) or a larger quota",
+    ),
+    "JudgeUnavailable": StallReason(
+        "most judgements fail for infrastructure, which is not a reward",
+        "look at the judge's log: its URL, its key, its quota, and in a cluster what its NetworkPolicy lets out",
+    ),
     "AllGroupsFiltered": StallReason(
         "every group is rejected by the filter",
         "compare spec.data.filterGroups with the rewards that `rljob trajectories` shows: tasks too easy or too hard",

@@ -13,13 +13,17 @@ LOGPROB_ROUNDING = 1e-4
 
 
 class Role(enum.StrEnum):
-    """The four programs of a job."""
+    """The programs of a job; a judge where a reward asks a language model (`suites.roles`)."""
 
     COORDINATOR = "coordinator"
     ROLLOUT = "rollout"
     VERIFIER = "verifier"
     TRAINER = "trainer"
+    JUDGE = "judge"
 
+
+# What every job has.
+STANDARD_ROLES: tuple[Role, ...] = tuple(role for role in Role if role is not Role.JUDGE)
 
 # Who asks a coordinator for its status, in certificates.
 OPERATOR = "operator"
@@ -108,6 +112,37 @@ class VerdictReason(enum.StrEnum):
     INFRA_FAILURE = "infra_failure"
 
 
+# What is reported of several graders' reasons: the first of these that any of them gave.
+VERDICT_RANK = (
+    VerdictReason.INFRA_FAILURE,
+    VerdictReason.TIMEOUT,
+    VerdictReason.RESOURCE_LIMIT,
+    VerdictReason.CRASH,
+    VerdictReason.PARSE_ERROR,
+    VerdictReason.NO_ANSWER,
+    VerdictReason.WRONG,
+    VerdictReason.OK,
+)
+# Begins the detail of a verdict that a judge could not give.
+JUDGE_UNAVAILABLE = "judge_unavailable"
+
+
+class JudgeCall(enum.StrEnum):
+    """What became of a question to a judge (label of rljob_judge_calls_total). CACHED: it was not called; BUSY: 429.
+
+    UNREADABLE: an answer without a verdict in it. UNREACHABLE: no connection, or it broke off.
+    """
+
+    ANSWERED = "answered"
+    CACHED = "cached"
+    BUSY = "busy"
+    REFUSED = "refused"
+    FAILED = "failed"
+    UNREACHABLE = "unreachable"
+    TIMEOUT = "timeout"
+    UNREADABLE = "unreadable"
+
+
 class VerifyOutcome(enum.StrEnum):
     """How a grading ended, as a metric label."""
 
@@ -183,6 +218,7 @@ class WaitReason(enum.StrEnum):
     STALENESS = "staleness"
     WEIGHTS = "weights"
     VERIFIER = "verifier"
+    JUDGE = "judge"
     NO_PROMPTS = "no_prompts"
     COORDINATOR = "coordinator"
 
@@ -301,7 +337,7 @@ class StepStat(enum.StrEnum):
 
 
 class ExitCode(enum.IntEnum):
-    """Exit codes of the four programs and of the CLI."""
+    """Exit codes of the programs and of the CLI."""
 
     OK = 0
     FAILED = 1

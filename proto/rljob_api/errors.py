@@ -8,6 +8,7 @@
     |- GraderError          a reward function that gives no score                        (never)
     |  |- RecordError       a record that cannot be graded: missing gold, wrong type     (never)
     |- SandboxError         isolation could not be set up                                (elsewhere)
+    |- JudgeError           a language model that judges gives no verdict                (later)
     |- WireError            a message that breaks the contract                           (never)
     |  |- TooLargeError     a message above what a call may carry                        (never)
     |  |- FencedError       a session or trainer attempt that was replaced               (never)
@@ -113,6 +114,13 @@ class GraderError(RLJobError, ValueError):
 
 class RecordError(GraderError):
     """A record that no grader can judge: missing gold, unknown id, empty test list."""
+
+
+class JudgeError(RLJobError):
+    """A language model that judges cannot be asked, or says nothing that can be read. Never a reward of zero."""
+
+    retry = Retry.LATER
+    grpc_code = "UNAVAILABLE"
 
 
 class SandboxError(RLJobError):

@@ -1,4 +1,4 @@
-"""The metrics of the four programs: name, type, labels, help, buckets; docs/metrics.md is generated from them."""
+"""The metrics of the programs: name, type, labels, help, buckets; docs/metrics.md is generated from them."""
 
 import dataclasses
 
@@ -42,6 +42,7 @@ def _h(role: enums.Role, name: str, text: str, *labels: str, buckets: tuple[floa
 
 
 _C, _R, _V, _T = enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.TRAINER
+_J = enums.Role.JUDGE
 
 METRICS: tuple[Metric, ...] = (
     _g(_C, "rljob_step", "Completed optimizer publishes."),
@@ -160,6 +161,17 @@ METRICS: tuple[Metric, ...] = (
         "rljob_hack_ratio",
         "Share of the last 1,000 programs with visible and hidden tests that pass the visible ones alone.",
     ),
+    _c(_J, "rljob_judge_calls_total", "Questions to a judge by what became of them.", "reward", "outcome"),
+    _c(_J, "rljob_judge_tokens_total", "Tokens that a judge says it read and wrote.", "reward", "kind"),
+    _h(_J, "rljob_judge_seconds", "Seconds per call of a judge.", "reward"),
+    _c(
+        _J,
+        "rljob_judge_verdicts_total",
+        "Answers by what the judge gave: verdict, or unavailable, which is no reward.",
+        "reward",
+        "result",
+    ),
+    _g(_J, "rljob_judge_waiting", "Answers that wait for their verdict."),
     _h(_T, "rljob_step_seconds", "Seconds of a step by phase; total: from one finished step to the next.", "phase"),
     _c(_T, "rljob_trainer_wait_seconds_total", "Seconds in which rank 0 could not train.", "reason"),
     _g(

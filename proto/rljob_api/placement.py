@@ -9,13 +9,14 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
-from rljob_api import enums, process_config
+from rljob_api import enums, process_config, suites
 from rljob_api.manifest.job import RLJob
 
 LOOPBACK = "127.0.0.1"
 COORDINATOR_PORTS = 3  # control, store, health
 TRAINER_PORTS = 2  # rendezvous, health
 VERIFIER_PORTS = 2  # verify, health
+JUDGE_PORTS = 2  # verify, health
 ROLLOUT_PORTS = 1  # health; and one for weights where rollouts serve one another
 
 
@@ -41,6 +42,15 @@ class VerifierPlacement:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class JudgePlacement:
+    """The judge: where it listens, and how rollouts reach it. One process, whose cache all rollouts share."""
+
+    process: ProcessPlacement
+    port: int
+    address: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerPlacement:
     """The trainer's first node: the rest is equal but for node_rank. `attempt` fences older ones."""
 
@@ -60,6 +70,7 @@ class Placement:
     weights_dir: of the coordinator's weight store; the others see it with weightSync.transport file.
     peers: where each rollout serves weights to the others, in the order of `rollouts`; empty where none does.
     gateways: where each serves agents from outside, in the same order; empty where none come.
+    judge: None where no reward asks one.
     `model_dir` is where the claim of spec.model.source is mounted; empty where there are no claims. `device`: what
     rollouts and trainer compute on; auto is what is found where they start. Raises ValueError if no rollout or verifier
     is placed.
@@ -82,6 +93,7 @@ class Placement:
     gateways: tuple[process_config.GatewayConfig, ...] = ()
     verifiers: tuple[VerifierPlacement, ...]
     trainer: TrainerPlacement
+    judge: JudgePlacement | None = None
     state_dir: str
     weights_dir: str
     checkpoint_dir: str
@@ -104,8 +116,12 @@ class Placement:
 def num_local_ports(job: RLJob) -> int:
     """Return how many free ports `local_placement` needs for a job."""
     rollouts, verifiers = job.spec.rollout.replicas, job.spec.verifier.replicas
-    others = COORDINATOR_PORTS + TRAINER_PORTS + VERIFIER_PORTS * verifiers
+    others = COORDINATOR_PORTS + TRAINER_PORTS + VERIFIER_PORTS * verifiers + JUDGE_PORTS * _is_judged(job)
     return others + (ROLLOUT_PORTS + job.spec.rollouts_serve_weights) * rollouts
+
+
+def _is_judged(job: RLJob) -> bool:
+    return enums.Role.JUDGE in suites.roles(job.spec)
 
 
 def _local_gateways(job: RLJob) -> tuple[process_config.GatewayConfig, ...]:
@@ -152,7 +168,9 @@ def local_placement(
     control, store, health, rendezvous, trainer_health, *rest = ports
     verifiers, rollouts = job.spec.verifier.replicas, job.spec.rollout.replicas
     verifier_ports, rest = rest[: VERIFIER_PORTS * verifiers], rest[VERIFIER_PORTS * verifiers :]
-    rollout_ports, peer_ports = rest[:rollouts], rest[rollouts:][: rollouts * job.spec.rollouts_serve_weights]
+    rollout_ports, rest = rest[:rollouts], rest[rollouts:]
+    num_peers = rollouts * job.spec.rollouts_serve_weights
+    peer_ports, judge_ports = rest[:num_peers], rest[num_peers:]
     machine = _Machine(run_dir=run_dir, shares=shares or {})
     return Placement(
         uid=uid,
@@ -185,6 +203,7 @@ def local_placement(
             rendezvous_port=rendezvous,
             attempt=attempt,
         ),
+        judge=_local_judge(machine, judge_ports) if _is_judged(job) else None,
         state_dir=posixpath.join(run_dir, "state"),
         weights_dir=posixpath.join(run_dir, "state", "weights"),
         checkpoint_dir=posixpath.join(run_dir, "checkpoints"),
@@ -195,6 +214,12 @@ def local_placement(
         kv_cache_bytes=kv_cache_bytes,
         device=job.spec.wanted_device or "auto",
     )
+
+
+def _local_judge(machine: "_Machine", ports: Sequence[int]) -> JudgePlacement:
+    port, health_port = ports[:JUDGE_PORTS]
+    process = machine.process(enums.Role.JUDGE, health_port=health_port)
+    return JudgePlacement(process=process, port=port, address=f"{LOOPBACK}:{port}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

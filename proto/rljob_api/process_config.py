@@ -4,6 +4,7 @@
       SpecConfig        ... and `spec`, the manifest without pod settings
         CoordinatorConfig   RolloutConfig   TrainerConfig
       VerifierConfig    ... and the sections that grading reads, because it runs what a model wrote
+      JudgeConfig       ... and the rewards that it asks a language model for
 
 `resolve.py` makes these from a manifest; the operator and the local runner write them as JSON; each program is
 started with `--config role.json`. A value of the manifest is written down in its section alone: what a manifest calls
@@ -177,12 +178,13 @@ class GatewayConfig(_Frozen):
 class RolloutConfig(SpecConfig):
     """Everything that `rljob-rollout` reads. kv_cache_bytes 0: the engine decides. dump_dir: of trajectories.
     weights_dir: of the weight store, where folders are shared. peers: None where rollouts do not serve one another.
-    gateway: None where no agents come from outside.
+    gateway: None where no agents come from outside. judge_address: empty where no language model is asked.
     """
 
     kind: Literal["rollout"] = "rollout"
     coordinator_address: str
     verifier_addresses: tuple[str, ...]
+    judge_address: str = ""
     model: ModelFiles
     device: Device = "auto"
     user_code: str = ""
@@ -206,6 +208,11 @@ class RolloutConfig(SpecConfig):
         seconds = self.spec.verifier.timeout_seconds
         longest = max(grading.most_wall_s(reward, seconds) for _, _, reward in suites.rewards(self.spec))
         return VERIFY_TRIES * longest + VERIFY_QUEUE_S
+
+    @property
+    def judge_timeout_s(self) -> float:
+        """Seconds that a judge may take for one call; 0 without one."""
+        return max((options.deadline_seconds for options in suites.judges(self.spec).values()), default=0.0)
 
 
 class GraderConfig(RewardSpec):
@@ -251,6 +258,23 @@ class VerifierConfig(ProcessConfig):
         return self.observability.log_level
 
 
+class JudgeConfig(ProcessConfig):
+    """Everything that `rljob-judge` reads. rewards: those of type judge, training's first. Keys come by the
+    environment.
+    """
+
+    kind: Literal["judge"] = "judge"
+    bind_host: str
+    port: int
+    max_waiting: int = 4096
+    rewards: tuple[GraderConfig, ...]
+    observability: ObservabilitySpec = ObservabilitySpec()
+
+    @property
+    def log_level(self) -> LogLevel:
+        return self.observability.log_level
+
+
 class TrainerConfig(SpecConfig):
     """Everything that `rljob-trainer` reads. `node_rank` differs per pod; the rest is equal on all ranks.
 
@@ -276,4 +300,6 @@ class TrainerConfig(SpecConfig):
     device: Device = "auto"
 
 
-RoleConfig = Annotated[CoordinatorConfig | RolloutConfig | VerifierConfig | TrainerConfig, Field(discriminator="kind")]
+RoleConfig = Annotated[
+    CoordinatorConfig | RolloutConfig | VerifierConfig | TrainerConfig | JudgeConfig, Field(discriminator="kind")
+]

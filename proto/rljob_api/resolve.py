@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import posixpath
+from collections.abc import Sequence
 from typing import Any
 
 from rljob_api import enums, errors, grading, process_config, suites
@@ -14,7 +15,7 @@ from rljob_api.manifest import base
 from rljob_api.manifest.data import DataSourceSpec
 from rljob_api.manifest.job import JobSpec, RLJob
 from rljob_api.manifest.model import BUILTIN
-from rljob_api.manifest.reward_options import is_function
+from rljob_api.manifest.reward_options import JUDGE, is_function
 from rljob_api.manifest.verifier import ExecutionSettings, RewardSpec
 from rljob_api.placement import Placement, ProcessPlacement, local_placement, num_local_ports
 from rljob_api.validation import rules
@@ -30,11 +31,17 @@ class ResolvedJob:
     rollouts: tuple[process_config.RolloutConfig, ...]
     verifiers: tuple[process_config.VerifierConfig, ...]
     trainer: process_config.TrainerConfig
+    judge: process_config.JudgeConfig | None = None
 
     @property
     def configs(self) -> tuple[process_config.RoleConfig, ...]:
         """Return the configs of all processes, the coordinator first."""
-        return (self.coordinator, *self.verifiers, *self.rollouts, self.trainer)
+        return (self.coordinator, *self.graders, *self.rollouts, self.trainer)
+
+    @property
+    def graders(self) -> tuple[process_config.VerifierConfig | process_config.JudgeConfig, ...]:
+        """Return the configs of the processes that give verdicts."""
+        return (*self.verifiers, *([] if self.judge is None else [self.judge]))
 
 
 def resolve(job: RLJob, placement: Placement) -> ResolvedJob:
@@ -69,6 +76,7 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
             spec=spec,
             coordinator_address=placement.control_address,
             verifier_addresses=tuple(verifier.address for verifier in placement.verifiers),
+            judge_address="" if placement.judge is None else placement.judge.address,
             model=model,
             user_code=code,
             kv_cache_bytes=placement.kv_cache_bytes,
@@ -86,7 +94,7 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
             bind_host=placement.bind_host,
             port=verifier.port,
             num_slots=spec.verifier.max_concurrent or verifier.num_cores,
-            rewards=graders,
+            rewards=tuple(grader for grader in graders if grader.type != JUDGE),
             execution=base.narrowed(spec.verifier, ExecutionSettings),
             observability=spec.observability,
         )
@@ -109,7 +117,27 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
         spec_digests=spec_digests(job.spec),
         device=placement.device,
     )
-    return ResolvedJob(coordinator=coordinator, rollouts=tuple(rollouts), verifiers=tuple(verifiers), trainer=trainer)
+    return ResolvedJob(
+        coordinator=coordinator,
+        rollouts=tuple(rollouts),
+        verifiers=tuple(verifiers),
+        trainer=trainer,
+        judge=_judge(job, placement, graders),
+    )
+
+
+def _judge(
+    job: RLJob, placement: Placement, graders: Sequence[process_config.GraderConfig]
+) -> process_config.JudgeConfig | None:
+    if placement.judge is None:
+        return None
+    return process_config.JudgeConfig(
+        **_process(job, placement, enums.Role.JUDGE, placement.judge.process),
+        bind_host=placement.bind_host,
+        port=placement.judge.port,
+        rewards=tuple(grader for grader in graders if grader.type == JUDGE),
+        observability=job.spec.observability,
+    )
 
 
 def warnings(job: RLJob) -> list[str]:

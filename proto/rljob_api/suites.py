@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rljob_api import plugins
+from rljob_api import enums, plugins
 from rljob_api.manifest.data import DataSourceSpec, SuiteSpec
+from rljob_api.manifest.reward_options import JUDGE, JudgeOptions
 from rljob_api.manifest.verifier import RewardSpec
 
 if TYPE_CHECKING:
@@ -50,3 +51,38 @@ def custom_types(spec: "JobSpec") -> Iterator[tuple[str, str]]:
     for path, _, reward in rewards(spec):
         if not plugins.plugin_name(reward.type):
             yield f"{path}.type", reward.type
+
+
+def graded_by(spec: "JobSpec", suite: str) -> tuple[RewardSpec, ...]:
+    """Return the rewards that grade the answers of a suite, "" for training: its own, else training's."""
+    own = next((each.rewards for each in spec.evaluation.suites if each.name == suite), None)
+    return own or spec.verifier.rewards
+
+
+def judges(spec: "JobSpec") -> dict[str, JudgeOptions]:
+    """Return the options of every reward that a language model gives, by the reward's path."""
+    return {
+        path: JudgeOptions.model_validate(reward.config) for path, _, reward in rewards(spec) if reward.type == JUDGE
+    }
+
+
+def roles(spec: "JobSpec") -> tuple[enums.Role, ...]:
+    """Return the roles that a job has: a judge where a reward asks one."""
+    judged = any(reward.type == JUDGE for _, _, reward in rewards(spec))
+    return tuple(enums.Role) if judged else enums.STANDARD_ROLES
+
+
+def judge_calls(spec: "JobSpec") -> Iterator[str]:
+    """Yield a sentence for each reward of training that a judge gives: how often a step calls it at most."""
+    groups, size = spec.algorithm.prompts_per_step, spec.algorithm.group_size
+    for reward in spec.verifier.rewards:
+        if reward.type != JUDGE:
+            continue
+        options = JudgeOptions.model_validate(reward.config)
+        calls = groups * options.most_calls(size)
+        tokens = "" if options.form == "score" else f" and {calls * options.max_tokens} completion tokens"
+        twice = "" if options.form == "score" else "; twice that if no first reply has a verdict"
+        yield (
+            f"{reward.name}: a step of {groups} groups of {size} takes at most {calls} calls of"
+            f" {options.model}{tokens}{twice}; groups that are filtered or too old, and calls that fail, come on top"
+        )

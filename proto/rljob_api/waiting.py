@@ -19,6 +19,9 @@ _IN_WORDS = {
 }
 _T, _R = str(enums.Role.TRAINER), str(enums.Role.ROLLOUT)
 _V, _C = str(enums.Role.VERIFIER), str(enums.Role.COORDINATOR)
+_J = str(enums.Role.JUDGE)
+
+_FAILING = {_V: "VerifierFailing", _J: "JudgeUnavailable"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +100,8 @@ def chain(waiting: Sequence[types.Waiting], *, first_role: str = "trainer") -> C
 def _of_chain(run: types.RunStatus, wait_chain: Chain) -> tuple[str, str]:
     """Return reason and role of the culprit."""
     # Between their attempts to have a group judged rollouts generate, and wait for nothing.
-    if run.failing_role == _V and (not wait_chain.links or wait_chain.culprit in (_V, _R)):
-        return "VerifierFailing", _V
+    if run.failing_role in _FAILING and (not wait_chain.links or wait_chain.culprit in (run.failing_role, _R)):
+        return _FAILING[run.failing_role], run.failing_role
     if not wait_chain.links:
         return "Unknown", _T
     last = wait_chain.links[-1]
@@ -106,6 +109,8 @@ def _of_chain(run: types.RunStatus, wait_chain: Chain) -> tuple[str, str]:
         return _of_cycle(run, last)
     if wait_chain.culprit == _V:
         return "VerifierSaturated", _V
+    if wait_chain.culprit == _J:
+        return "JudgeSlow", _J
     if wait_chain.culprit == _C:
         stuck = "DataSourceStuck" if last.what == enums.WaitReason.NO_PROMPTS else "CoordinatorUnreachable"
         return stuck, _C

@@ -14,7 +14,7 @@ from rljob_operator.settings import JobSettings
 from rljob_testing import examples
 from rljob_testing.cluster.manifests import Api
 
-IMAGES = {role: f"example.com/{role}:1" for role in enums.Role}
+IMAGES = {role: f"example.com/{role}:1" for role in enums.STANDARD_ROLES}
 CUDA, CPU = (JobSettings(images=IMAGES, device=device) for device in ("cuda", "cpu"))
 MANIFESTS = {
     path.stem: path for path in sorted(examples.EXAMPLES.glob("*.yaml")) if "nvidia.com/gpu" in path.read_text()

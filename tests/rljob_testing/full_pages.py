@@ -83,7 +83,7 @@ class OperatorPage:
         running = _with_status(operator_job(), _status(Type.FAILED, holds=False))
         # Before the look: what is written is shown until then, and says nothing of a stall.
         self._happened(running)
-        ends = dict.fromkeys(enums.Role, 2_000_000_000.0)
+        ends = dict.fromkeys(enums.STANDARD_ROLES, 2_000_000_000.0)
         self._metrics.saw("default/job", self._seen(running), certificate_ends=ends)
         failed = operator_job()
         named = failed.model_copy(update={"metadata": failed.metadata.model_copy(update={"name": FAILED})})
@@ -93,7 +93,10 @@ class OperatorPage:
 
     def _seen(self, job: RLJob) -> Observed:
         """Return the job with a rollout that was replaced since the last look, and a step more."""
-        pods = [Pod(name=f"job-{role}-0", uid=f"{role}", role=role, phase="Running", ready=True) for role in enums.Role]
+        pods = [
+            Pod(name=f"job-{role}-0", uid=f"{role}", role=role, phase="Running", ready=True)
+            for role in enums.STANDARD_ROLES
+        ]
         layers = {layer: {"holds": True, "required": True, "detail": "tried"} for layer in _LAYERS}
         report = json.dumps({"layers": layers, "missing": []})
         pods = [dataclasses.replace(pod, preflight=report if pod.role is enums.Role.VERIFIER else "") for pod in pods]

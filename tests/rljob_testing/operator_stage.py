@@ -23,7 +23,7 @@ from rljob_operator.kube.fence import fence_of
 from rljob_operator.settings import JobSettings, Settings
 from rljob_testing.cluster import manifests
 
-IMAGES = {role: f"example/rljob-{role}:1" for role in enums.Role}
+IMAGES = {role: f"example/rljob-{role}:1" for role in enums.STANDARD_ROLES}
 _TICK_S = 0.05
 
 

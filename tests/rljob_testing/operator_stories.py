@@ -212,7 +212,7 @@ async def certificates_are_there_before_the_pods_that_mount_them(stage: Stage) -
     await stage.sees(started)
     job = await stage.job("run")
     assert job is not None
-    for name in ("run-ca", *(f"run-tls-{role}" for role in enums.Role)):
+    for name in ("run-ca", *(f"run-tls-{role}" for role in enums.STANDARD_ROLES)):
         secret = await stage.client.get(SECRET, stage.namespace, name)
         assert secret is not None, name
         (owner,) = secret["metadata"]["ownerReferences"]

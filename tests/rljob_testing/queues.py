@@ -28,7 +28,7 @@ def queued_job(*, labels: Mapping[str, str] | None = None, **changes: Any) -> RL
 def inputs_of(job: RLJob, placements: Mapping[enums.Role, PodPlacement] | None = None) -> Inputs:
     """Return what builders of objects get of a job."""
     configs = resolve.resolve(job, cluster_placement.cluster_placement(job, verifier_cores=1))
-    images = dict.fromkeys(enums.Role, "example/rljob:1")
+    images = dict.fromkeys(enums.STANDARD_ROLES, "example/rljob:1")
     return Inputs(job=job, configs=configs, images=images, placements=placements or {})
 
 

@@ -1,1 +1,1 @@
-"""What handles tokens: the four programs of a job, the local runner and the command line."""
+"""What handles tokens: the programs of a job, the local runner and the command line."""

@@ -14,7 +14,7 @@ What the operator has not seen it does not judge.
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from rljob_api import enums, lifecycle
+from rljob_api import enums, lifecycle, suites
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.status import JobStatus
 from rljob_api.waiting import Diagnosis, unreachable
@@ -142,7 +142,9 @@ def waited_for(observed: Observed, *, now: float) -> str:
     all were, what the coordinator says of the run. now: unix seconds.
     """
     obstacle = scheduling.obstacle(observed, drain_s=observed.job.spec.rollout.drain_seconds, now=now)
-    unready = list(_unready(observed.pods, except_pod="" if obstacle is None else obstacle.pod))
+    unready = list(
+        _unready(observed.pods, suites.roles(observed.job.spec), except_pod="" if obstacle is None else obstacle.pod)
+    )
     sentences = [] if obstacle is None else [f"{obstacle.reason}: {obstacle.message}"]
     if unready:
         more = len(unready) - _MOST_NAMED
@@ -160,8 +162,8 @@ def _of_run(observed: Observed) -> Iterator[str]:
         yield f"{wait.pod or wait.role} waits for {wait.what}"
 
 
-def _unready(pods: Sequence[Pod], *, except_pod: str) -> Iterator[str]:
-    for role in enums.Role:
+def _unready(pods: Sequence[Pod], roles: Sequence[enums.Role], *, except_pod: str) -> Iterator[str]:
+    for role in roles:
         pods_of_role = sorted(
             (pod for pod in pods if pod.role is role and not pod.is_terminal), key=lambda pod: pod.name
         )

@@ -143,6 +143,7 @@ def resolved(observed: Observed) -> ResolvedJob | None:
             rollouts=(process_config.RolloutConfig.model_validate_json(str(data.get("rollout.json"))),),
             verifiers=(process_config.VerifierConfig.model_validate_json(str(data.get("verifier.json"))),),
             trainer=process_config.TrainerConfig.model_validate_json(str(data.get("trainer.json"))),
+            judge=process_config.JudgeConfig.model_validate_json(judge) if (judge := data.get("judge.json")) else None,
         )
     except pydantic.ValidationError:
         return None  # Another version wrote it, or another hand.

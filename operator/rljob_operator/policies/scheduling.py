@@ -7,7 +7,7 @@ policy) do not exist: their workload lacks them, and its controller says why.
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from rljob_api import enums
+from rljob_api import enums, suites
 from rljob_api.manifest.job import JobSpec
 from rljob_operator.model import TRAINER_JOB, Child, Observed, Pod
 from rljob_operator.resources import autoscaling
@@ -108,6 +108,7 @@ def wanted_pods(spec: JobSpec, role: enums.Role) -> int:
         enums.Role.ROLLOUT: autoscaling.effective_replicas(spec),
         enums.Role.VERIFIER: spec.verifier.replicas,
         enums.Role.TRAINER: spec.trainer.nodes,
+        enums.Role.JUDGE: int(role in suites.roles(spec)),
     }
     return counts.get(role, 1)
 

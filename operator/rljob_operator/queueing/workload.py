@@ -10,9 +10,9 @@ Pod sets cannot be changed, so the name has a digest of what a queue decides by:
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from rljob_api import enums
+from rljob_api import enums, suites
 from rljob_operator.model import WORKLOAD
 from rljob_operator.resources import autoscaling, workloads
 from rljob_operator.resources.inputs import Inputs, Manifest, job_labels, metadata
@@ -29,7 +29,7 @@ _LENGTH = 10
 
 def workload(inputs: Inputs, *, queue: str, priority_class: str = "", priority: int | None = None) -> Manifest:
     """Return the Workload of a job. `inputs` has no placements: those are the answer. priority: of the class."""
-    pod_sets = [_pod_set(inputs, role) for role in enums.Role]
+    pod_sets = [_pod_set(inputs, role) for role in suites.roles(inputs.job.spec)]
     spec: Manifest = {"queueName": queue, "active": True, "podSets": pod_sets}
     if priority_class:
         reference = {"group": GROUP, "kind": "WorkloadPriorityClass", "name": priority_class}
@@ -50,14 +50,16 @@ def _pod_set(inputs: Inputs, role: enums.Role) -> Manifest:
         enums.Role.ROLLOUT: _rollouts(inputs),
         enums.Role.VERIFIER: {"count": inputs.job.spec.verifier.replicas},
         enums.Role.COORDINATOR: {"count": 1},
+        enums.Role.JUDGE: {"count": 1},
     }
-    makers: Mapping[enums.Role, Manifest] = {
-        enums.Role.TRAINER: workloads.trainer_job(inputs, attempt=1),
-        enums.Role.ROLLOUT: workloads.rollout_deployment(inputs, replicas=1),
-        enums.Role.VERIFIER: workloads.verifier_deployment(inputs, replicas=1),
-        enums.Role.COORDINATOR: workloads.coordinator_stateful_set(inputs, replicas=1),
+    makers: Mapping[enums.Role, Callable[[], Manifest]] = {
+        enums.Role.TRAINER: lambda: workloads.trainer_job(inputs, attempt=1),
+        enums.Role.ROLLOUT: lambda: workloads.rollout_deployment(inputs, replicas=1),
+        enums.Role.VERIFIER: lambda: workloads.verifier_deployment(inputs, replicas=1),
+        enums.Role.COORDINATOR: lambda: workloads.coordinator_stateful_set(inputs, replicas=1),
+        enums.Role.JUDGE: lambda: workloads.judge_deployment(inputs),
     }
-    spec = makers[role]["spec"]
+    spec = makers[role]()["spec"]
     assert isinstance(spec, Mapping), "a workload has a spec"
     return {"name": str(role), **counts[role], "template": spec["template"]}
 

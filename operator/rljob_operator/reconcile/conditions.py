@@ -148,7 +148,7 @@ def shorten(text: str, most: int = _MOST_MESSAGE) -> str:
 
 
 def _states(observed: Observed, outcome: RunOutcome, now: float) -> dict[Type, State]:
-    ready = {_READY_TYPES[role]: _ready(observed, outcome, role) for role in enums.Role}
+    ready = {_READY_TYPES[role]: _ready(observed, outcome, role) for role in _READY_TYPES}
     outcome = _held_up(observed, outcome, ready)
     accepted = _accepted(outcome, observed.job.spec)
     running = _running(outcome, accepted, ready, restarted=_is_restarted(observed.status))
@@ -277,6 +277,8 @@ def _ready(observed: Observed, outcome: RunOutcome, role: enums.Role) -> State:
     # A trainer that has done its work starts nothing: the run ends with its Job, moments later.
     num_ready = sum(pod.ready or (role is enums.Role.TRAINER and pod.phase == "Succeeded") for pod in pods)
     crashing = next((pod for pod in pods if pod.waiting_reason == failure.CRASH_LOOP), None)
+    if role is enums.Role.VERIFIER and not outcome.is_over and (unready := _unready_judge(observed)):
+        return unready
     if num_ready >= _needed(observed.job.spec, role) and not outcome.is_over:
         return _answering(observed) if role is enums.Role.COORDINATOR else State("True", "Ready")
     verdict = isolation_verdict(observed) if role is enums.Role.VERIFIER else None
@@ -290,6 +292,19 @@ def _ready(observed: Observed, outcome: RunOutcome, role: enums.Role) -> State:
         return State("False", "BackingOff")
     below = role in (enums.Role.ROLLOUT, enums.Role.VERIFIER) and num_ready > 0
     return State("False", "BelowMinimum" if below else "Starting")
+
+
+def _unready_judge(observed: Observed) -> State | None:
+    """Return the state of a job whose judge no rollout can ask yet: who grades is ready when all of them are."""
+    if scheduling.wanted_pods(observed.job.spec, enums.Role.JUDGE) == 0:
+        return None
+    pods = [pod for pod in observed.pods_of(enums.Role.JUDGE) if not pod.deleting]
+    if any(pod.ready for pod in pods):
+        return None
+    looping = next((pod for pod in pods if pod.waiting_reason == failure.CRASH_LOOP), None)
+    if looping is not None:
+        return State("False", "CrashLoop", looping.name)
+    return State("False", "Starting", "the judge is not ready: it waits for the first answer of its language model")
 
 
 def _is_restarted(status: JobStatus) -> bool:

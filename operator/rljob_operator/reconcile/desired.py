@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
-from rljob_api import cluster_placement, enums, errors, process_config, resolve
+from rljob_api import cluster_placement, enums, errors, process_config, resolve, suites
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest import base
 from rljob_api.manifest.job import RLJob
@@ -58,7 +58,7 @@ def desired_objects(observed: Observed, settings: JobSettings, served: Set[str] 
         if pinned is None:
             return _refused(observed, problems)
         configs = pinned
-    if len(images) < len(enums.Role):
+    if not images.keys() >= set(suites.roles(observed.job.spec)):
         return _refused(observed, problems)
     runtime = observed.runtime.runtime
     inputs = Inputs(job=observed.job, configs=configs, images=images, settings=settings, runtime=runtime)
@@ -130,13 +130,18 @@ def _images(observed: Observed, settings: JobSettings) -> dict[enums.Role, str]:
         enums.Role.TRAINER: spec.trainer.pod,
     }
     from_manifest = {role: pod.image for role, pod in pods.items() if pod.image}
-    return pinning.images(
+    images = pinning.images(
         {} if _is_suspended(observed) else observed.images, settings=settings.images, job=from_manifest
     )
+    if enums.Role.JUDGE in suites.roles(spec) and enums.Role.VERIFIER in images:
+        # Its program is in every image of ours, and the verifiers' is the smallest.
+        images.setdefault(enums.Role.JUDGE, images[enums.Role.VERIFIER])
+    return images
 
 
 def _without_image(images: Mapping[enums.Role, str]) -> Iterable[str]:
-    for role in enums.Role:
+    # A judge has the verifiers'.
+    for role in enums.STANDARD_ROLES:
         if role not in images:
             remedy = f"set spec.{role}.pod.image, or jobs.images.{role} in the operator's settings"
             yield f"no image for {role} pods: {remedy}"

@@ -11,7 +11,7 @@ History is written before it is acted on: the status comes first among the actio
 import dataclasses
 from collections.abc import Iterable, Set
 
-from rljob_api import enums
+from rljob_api import enums, suites
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.job import OUR_OPERATOR
 from rljob_api.manifest.status import ImageStatus, JobStatus, LayerStatus, RoleStatus, RolloutStatus
@@ -371,7 +371,7 @@ def _placed(observed: Observed, status: JobStatus) -> JobStatus:
 
 def _shown(observed: Observed, status: JobStatus, *, now: float) -> JobStatus:
     rows, active = [], not observed.job.spec.suspend
-    for role in enums.Role:
+    for role in suites.roles(observed.job.spec):
         pods = observed.pods_of(role)
         desired = scheduling.wanted_pods(observed.job.spec, role) if active else 0
         restarts = sum(pod.restarts for pod in pods)

@@ -54,13 +54,14 @@ class PodsLeft:
     rollout: int
     verifier: int
     coordinator: int
+    judge: int = 0
 
 
 def stage(left: PodsLeft) -> SuspendStage:
     """Return what to stop now; SUSPENDED only when no pod exists at all."""
     if left.trainer or left.rollout:
         return SuspendStage.TRAINER_AND_ROLLOUTS
-    if left.verifier:
+    if left.verifier or left.judge:
         return SuspendStage.VERIFIERS
     return SuspendStage.COORDINATOR if left.coordinator else SuspendStage.SUSPENDED
 
@@ -85,7 +86,7 @@ _ONLY_WHILE_RUNNING = frozenset({"PodDisruptionBudget", "HorizontalPodAutoscaler
 _ONLY_WHILE_WANTED = _ONLY_WHILE_RUNNING | {"NetworkPolicy", "PodMonitor", WORKLOAD}
 _ORDER = {
     SuspendStage.TRAINER_AND_ROLLOUTS: (enums.Role.TRAINER, enums.Role.ROLLOUT),
-    SuspendStage.VERIFIERS: (enums.Role.VERIFIER,),
+    SuspendStage.VERIFIERS: (enums.Role.VERIFIER, enums.Role.JUDGE),
     SuspendStage.COORDINATOR: (enums.Role.COORDINATOR,),
 }
 
@@ -107,6 +108,7 @@ def pods_left(observed: Observed, *, now: float) -> PodsLeft:
         rollout=count[enums.Role.ROLLOUT],
         verifier=count[enums.Role.VERIFIER],
         coordinator=count[enums.Role.COORDINATOR],
+        judge=count[enums.Role.JUDGE],
     )
 
 
@@ -202,6 +204,8 @@ def _policy(spec: JobSpec, role: enums.Role, *, succeeded: bool) -> str:
         enums.Role.COORDINATOR: policy.coordinator,
         enums.Role.ROLLOUT: policy.rollout,
         enums.Role.VERIFIER: policy.verifier,
+        # Nothing of it is worth a look without its log.
+        enums.Role.JUDGE: policy.verifier,
         enums.Role.TRAINER: policy.trainer,
     }[role]
 

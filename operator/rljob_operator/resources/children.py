@@ -2,7 +2,7 @@
 
 from collections.abc import Set
 
-from rljob_api import enums
+from rljob_api import suites
 from rljob_operator.resources import autoscaling, config, gangs, network, overlay, services, storage
 from rljob_operator.resources import workloads as coordinator
 from rljob_operator.resources import workloads as deployments
@@ -17,13 +17,14 @@ def foundation(inputs: Inputs, *, served: Set[str] = frozenset()) -> list[Manife
 
     `served`: API groups that may be used.
     """
-    policies = [network.network_policy(inputs, role) for role in enums.Role]
-    created_accounts = [role for role in enums.Role if not overlay.service_account(inputs.template(role))]
+    roles = suites.roles(inputs.job.spec)
+    policies = [network.network_policy(inputs, role) for role in roles]
+    created_accounts = [role for role in roles if not overlay.service_account(inputs.template(role))]
     return [
         *(policies if inputs.job.spec.security.network_policy else []),
         *(services.service_account(inputs, role) for role in created_accounts),
         config.config_map(inputs, trainer_template=trainer.trainer_template(inputs)),
-        *(services.service(inputs, role) for role in enums.Role),
+        *(services.service(inputs, role) for role in roles),
         *storage.claims(inputs),
         *([services.pod_monitor(inputs)] if services.wants_pod_monitor(inputs.job.spec, served) else []),
     ]
@@ -35,6 +36,7 @@ def workloads(inputs: Inputs, *, attempt: int, rollouts: int, served: Set[str] =
     return [
         coordinator.coordinator_stateful_set(inputs, replicas=1),
         deployments.verifier_deployment(inputs, replicas=inputs.job.spec.verifier.replicas),
+        *([deployments.judge_deployment(inputs)] if inputs.configs.judge else []),
         deployments.rollout_deployment(inputs, replicas=rollouts),
         *([] if gang is None else [gang]),
         trainer.trainer_job(inputs, attempt=attempt),

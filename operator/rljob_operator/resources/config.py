@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from rljob_api import enums
+from rljob_api import enums, suites
 from rljob_api.manifest import base
 from rljob_api.manifest.job import LIVE
 from rljob_operator.model import IMAGES_KEY, RUNTIME_KEY, TRAINER_TEMPLATE_KEY
@@ -22,8 +22,9 @@ def config_map(inputs: Inputs, *, trainer_template: object) -> Manifest:
     trainer's attempts and, with a runtime, that.
     """
     name = f"{inputs.job.metadata.name}-config"
-    data = {f"{role}.json": first_config(inputs, role).model_dump_json(indent=1) for role in enums.Role}
-    images = {str(role): image for role, image in sorted(inputs.images.items())}
+    roles = suites.roles(inputs.job.spec)
+    data = {f"{role}.json": first_config(inputs, role).model_dump_json(indent=1) for role in roles}
+    images = {str(role): image for role, image in sorted(inputs.images.items()) if role in roles}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -54,7 +55,9 @@ _LENGTH = 16
 def template_hash(inputs: Inputs, role: enums.Role) -> str:
     """Return 16 hexadecimal digits of the role's own inputs; other roles' pods do not count."""
     spec = base.written(inputs.job.spec)
-    others = (f"{other}.pod" for other in enums.Role if other is not role)
+    # A judge's pod has settings of the verifiers'.
+    own = {role, enums.Role.VERIFIER} if role is enums.Role.JUDGE else {role}
+    others = (f"{other}.pod" for other in enums.Role if other not in own)
     for path in (*_NOT_IN_TEMPLATES, *others):
         _drop(spec, path.split("."))
     parts = {

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rljob_api import devices, enums, process_config
 from rljob_api.manifest.base import num_bytes
+from rljob_api.manifest.reward_options import SecretKey
 from rljob_operator.resources import storage
 from rljob_operator.resources.inputs import Inputs, Manifest, device_of, first_config, pod_of
 
@@ -107,7 +108,7 @@ def ports(config: process_config.ProcessConfig) -> list[Manifest]:
         listened["weights"] = config.peers.port
     if isinstance(config, process_config.RolloutConfig) and config.gateway is not None:
         listened["gateway"] = config.gateway.port
-    if isinstance(config, process_config.VerifierConfig):
+    if isinstance(config, process_config.VerifierConfig | process_config.JudgeConfig):
         listened["verify"] = config.port
     if isinstance(config, process_config.TrainerConfig):
         listened["rendezvous"] = config.rendezvous_port
@@ -138,6 +139,11 @@ def pod_address() -> Manifest:
     return {"name": "RLJOB_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 
 
+def secret_variable(key: SecretKey) -> Manifest:
+    """Return the variable with a judge's key."""
+    return {"name": key.variable, "valueFrom": {"secretKeyRef": {"name": key.name, "key": key.key}}}
+
+
 def _stop_command(path: str, stop_s: int) -> list[str]:
     return ["python", "-m", "rljob_workers.runtime.stop", "--config", path, "--seconds", str(stop_s)]
 
@@ -153,6 +159,7 @@ _REQUESTS = {
     enums.Role.COORDINATOR: {"cpu": "100m", "memory": "256Mi"},
     enums.Role.ROLLOUT: {"cpu": "250m", "memory": "1Gi"},
     enums.Role.TRAINER: {"cpu": "250m", "memory": "1Gi"},
+    enums.Role.JUDGE: {"cpu": "100m", "memory": "256Mi"},
 }
 
 

@@ -14,6 +14,8 @@ from rljob_operator.settings import JobSettings
 
 Manifest = dict[str, object]
 MANAGED_BY = "rljob-operator"
+# Of the verifiers' pod settings, what says where a pod runs.
+_JUDGE_HAS = ("image", "node_selector", "affinity", "tolerations", "priority_class_name")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +33,9 @@ class Inputs:
     placements: Mapping[enums.Role, PodPlacement] = dataclasses.field(default_factory=dict)
 
     def template(self, role: enums.Role) -> Mapping[str, Any]:
-        """Return what the runtime lays over a role's pods, empty for nothing."""
-        template = None if self.runtime is None else getattr(self.runtime.spec.template, str(role))
+        """Return what the runtime lays over a role's pods, empty for nothing; the judge's are placed as verifiers."""
+        name = enums.Role.VERIFIER if role is enums.Role.JUDGE else role
+        template = None if self.runtime is None else getattr(self.runtime.spec.template, str(name))
         return template or {}
 
 
@@ -49,6 +52,9 @@ def named(job: str, role: enums.Role, attempt: int | None = None) -> str:
 def first_config(inputs: Inputs, role: enums.Role) -> process_config.ProcessConfig:
     """Return the config that all pods of a role share."""
     configs = inputs.configs
+    if role is enums.Role.JUDGE:
+        assert configs.judge is not None, "suites.roles says who has one"
+        return configs.judge
     return {
         enums.Role.COORDINATOR: configs.coordinator,
         enums.Role.ROLLOUT: configs.rollouts[0],
@@ -69,7 +75,13 @@ def pod_of(inputs: Inputs, role: enums.Role) -> PodSpec:
         enums.Role.ROLLOUT: spec.rollout.pod,
         enums.Role.VERIFIER: spec.verifier.pod,
         enums.Role.TRAINER: spec.trainer.pod,
+        enums.Role.JUDGE: _judge_pod(spec.verifier.pod),
     }[role]
+
+
+def _judge_pod(verifier: PodSpec) -> PodSpec:
+    """Return the settings of a judge's pod: the place of the verifiers', and none of their variables and volumes."""
+    return PodSpec().model_copy(update={name: getattr(verifier, name) for name in _JUDGE_HAS})
 
 
 def selector(inputs: Inputs, role: enums.Role) -> dict[str, str]:

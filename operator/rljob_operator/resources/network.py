@@ -5,7 +5,7 @@ Peers are selected by the job's uid, so that two jobs of a namespace cannot reac
 
 from collections.abc import Mapping, Sequence
 
-from rljob_api import enums, process_config
+from rljob_api import enums, process_config, suites
 from rljob_operator.resources import container
 from rljob_operator.resources.inputs import (
     MANAGED_BY,
@@ -20,8 +20,11 @@ from rljob_operator.resources.inputs import (
 from rljob_operator.settings import IDENTITY_ADDRESSES, SCRAPERS, Egress, JobSettings
 
 _C, _R, _V, _T = enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.TRAINER
-CALLERS: Mapping[enums.Role, Sequence[enums.Role]] = {_C: (_R, _T), _R: (_R,), _T: (_T,), _V: (_R,)}
-CALLED: Mapping[enums.Role, Sequence[enums.Role]] = {_C: (), _R: (_C, _V, _R), _T: (_C, _T), _V: ()}
+_J = enums.Role.JUDGE
+CALLERS: Mapping[enums.Role, Sequence[enums.Role]] = {_C: (_R, _T), _R: (_R,), _T: (_T,), _V: (_R,), _J: (_R,)}
+CALLED: Mapping[enums.Role, Sequence[enums.Role]] = {_C: (), _R: (_C, _V, _R, _J), _T: (_C, _T), _V: (), _J: ()}
+# Of the nodes and of clouds, which give credentials to who asks: no judge is there.
+_LINK_LOCAL = {"0.0.0.0/0": "169.254.0.0/16", "::/0": "fe80::/10"}
 # Not the roles': the first is everyone's who scrapes, the second that of agents.
 _PORTS_OF_OTHERS = {"health", "gateway"}
 # Pods of the job's namespace with its name here are agents, which rollouts serve tasks to.
@@ -30,14 +33,16 @@ _DNS_PORTS: Sequence[Manifest] = ({"protocol": "UDP", "port": 53}, {"protocol": 
 
 
 def network_policy(inputs: Inputs, role: enums.Role) -> Manifest:
-    """Return a role's policy. The verifier reaches nothing at all, not even DNS."""
+    """Return a role's policy. The verifier reaches nothing at all, not even DNS; the judge the ports of its URLs."""
     egress: list[Manifest] = []
-    if role is not _V:
+    if role is _J:
+        egress += [_dns(inputs.settings), _language_models(inputs)]
+    elif role is not _V:
         settings = inputs.settings
         blocks = (*settings.egress, *(IDENTITY_ADDRESSES if settings.allow_metadata_address else ()))
         egress += [_dns(settings), *(_outside(block) for block in blocks)]
-    if CALLED[role]:
-        egress.append({"to": _peers(inputs, CALLED[role])})
+    if called := [each for each in CALLED[role] if each in suites.roles(inputs.job.spec)]:
+        egress.append({"to": _peers(inputs, called)})
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -83,6 +88,13 @@ def _called_by_peers(inputs: Inputs, role: enums.Role) -> Manifest:
 def _dns(settings: JobSettings) -> Manifest:
     rule: Manifest = {"ports": [dict(port) for port in _DNS_PORTS]}
     return {"to": [dict(peer) for peer in settings.dns], **rule} if settings.dns else rule
+
+
+def _language_models(inputs: Inputs) -> Manifest:
+    """Return the rule for the judges' URLs: their ports, at every address and pod. A policy knows no names."""
+    ports = sorted({options.port for options in suites.judges(inputs.job.spec).values()})
+    blocks = [{"ipBlock": {"cidr": cidr, "except": [local]}} for cidr, local in _LINK_LOCAL.items()]
+    return {"to": [{"namespaceSelector": {}}, *blocks], "ports": [_tcp(port) for port in ports]}
 
 
 def _outside(block: Egress) -> Manifest:

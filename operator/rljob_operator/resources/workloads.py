@@ -1,13 +1,13 @@
 """The workloads of a job, and their disruption budgets.
 
-The coordinator is a StatefulSet of one pod on its volume. Rollouts and verifiers are a Deployment each, which replaces
-lost pods by itself. The trainer is one Indexed Job per attempt: one lost rank fails the attempt, because a collective
-cannot heal.
+The coordinator is a StatefulSet of one pod on its volume. Rollouts, verifiers and judge are a Deployment each, which
+replaces lost pods by itself. The trainer is one Indexed Job per attempt: one lost rank fails the attempt, because a
+collective cannot heal.
 """
 
 import copy
 
-from rljob_api import cluster_placement, devices, enums
+from rljob_api import cluster_placement, devices, enums, suites
 from rljob_operator.model import ATTEMPT_LABEL
 from rljob_operator.resources import container, gangs, pod, storage
 from rljob_operator.resources.inputs import Inputs, Manifest, child_name, device_of, labels, metadata, selector
@@ -78,6 +78,19 @@ def verifier_deployment(inputs: Inputs, *, replicas: int) -> Manifest:
     )
     deadline = inputs.job.spec.startup_deadline_seconds + _PROGRESS_EXTRA_S
     return _deployment(inputs, enums.Role.VERIFIER, role_spec, replicas=replicas, deadline_s=deadline)
+
+
+def judge_deployment(inputs: Inputs, *, replicas: int = 1) -> Manifest:
+    """Return the judge's Deployment: one pod, whose cache all rollouts share, and which alone has the keys."""
+    keys = [options.api_key for options in suites.judges(inputs.job.spec).values() if options.api_key is not None]
+    role_spec = container.RoleContainerSpec(
+        resources=container.requested_resources(inputs, enums.Role.JUDGE),
+        env=[container.secret_variable(key) for key in dict.fromkeys(keys)],
+        stop_s=VERIFIER_STOP_S,
+        grace_s=VERIFIER_GRACE_S,
+    )
+    deadline = inputs.job.spec.startup_deadline_seconds + _PROGRESS_EXTRA_S
+    return _deployment(inputs, enums.Role.JUDGE, role_spec, replicas=replicas, deadline_s=deadline)
 
 
 def model_volumes(inputs: Inputs, role: enums.Role) -> tuple[Manifest, ...]:

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 import rljob_api
-from rljob_api import enums, types
+from rljob_api import enums, suites, types
 from rljob_api.conditions import ConditionType as Type
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.status import JobStatus, UsageStatus
@@ -136,7 +136,7 @@ def _pods(observed: Observed) -> dict[tuple[str, str], int]:
     for child in (observed.children[ref] for ref in observed.short if ref in observed.children):
         if child.role is not None:
             unmade[child.role] += child.wanted_pods - scheduling.num_pods(child, observed.pods)
-    for role in enums.Role:
+    for role in suites.roles(observed.job.spec):
         pods = observed.pods_of(role)
         counts[(str(role), "ready")] = sum(pod.ready for pod in pods)
         counts[(str(role), "pending")] = sum(pod.phase == "Pending" for pod in pods) + unmade[role]
@@ -359,7 +359,7 @@ class Metrics:
         for class_ in _CLASSES:
             self._restarts.add(row.labels, str(enums.Role.TRAINER), class_, count=0)
         if observed.pods and _is_meant_to_run(observed):
-            for role in enums.Role:
+            for role in suites.roles(observed.job.spec):
                 for cause in Cause:
                     self._replacements.add(row.labels, str(role), str(cause), count=0)
             for direction in ("up", "down"):
@@ -375,7 +375,7 @@ class Metrics:
             recoveries.clear()
             return
         lost, whole = [], {}
-        for role in enums.Role:
+        for role in suites.roles(observed.job.spec):
             desired, now = scheduling.wanted_pods(observed.job.spec, role), observed.pods_of(role)
             causes = replacements([pod for pod in before if pod.role is role], now, num_wanted=desired)
             for cause in causes:

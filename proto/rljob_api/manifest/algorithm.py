@@ -58,7 +58,7 @@ class RewardsSpec(Section):
     bias: Decimal = Field(default=Decimal("0"), description="Added to the raw reward before scaling.")
     clip: Decimal | None = Field(
         default_factory=lambda: Decimal("20"),
-        description="Bound on the absolute shaped reward. Default: 20; none where the workflow shapes rewards itself.",
+        description="Bound on the absolute shaped reward. Default: 20; none where the workflow shapes rewards.",
     )
     overlong: OverlongSpec | None = Field(default=None, description="Length penalty on the raw reward; off if unset.")
 
@@ -184,7 +184,7 @@ class CriticSpec(Section):
     """The value model of estimator ppo (docs/design/algorithms.md#s-7); otherwise it learns as the policy does."""
 
     learning_rate: Decimal = Field(default=Decimal("9e-6"), description="AdamW learning rate of the critic.")
-    value_clip: Decimal = Field(default=Decimal("0.5"), description="Clip width of the value around its old value.")
+    value_clip: Decimal = Field(default=Decimal("0.5"), description="Clip width of a value around its old one.")
     vf_coef: Decimal = Field(default=Decimal("1"), description="Coefficient of the value loss.")
     warmup_steps: int = Field(default=0, ge=0, le=1_000_000, description="First steps in which only the critic learns.")
 

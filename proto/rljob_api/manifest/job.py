@@ -31,6 +31,7 @@ from rljob_api.manifest.lifecycle import (
 )
 from rljob_api.manifest.model import ModelSpec
 from rljob_api.manifest.pod import PodSpec
+from rljob_api.manifest.reward_options import JUDGE, SecretKey
 from rljob_api.manifest.rollout import (
     EXTERNAL,
     SINGLE_TURN_WORKFLOWS,
@@ -485,6 +486,35 @@ class JobSpec(Section):
                 " ReadWriteMany on a StorageClass that can do that, such as NFS, or trainer.nodes 1"
             )
             yield "storage.checkpoints.accessMode", claim.access_mode, because
+
+    @rule()
+    def judges_compare_answers_of_one_group(self) -> Iterator[Problem]:
+        """A share of wins is over the answers of a group that are graded together."""
+        for path, suite, reward in suites.rewards(self):
+            if reward.type != JUDGE or reward.config.get("form") != "pairwise":
+                continue
+            for because in self._incomparable(suite):
+                yield f"{path}.config.form", "pairwise", because
+
+    def _incomparable(self, suite: str) -> Iterator[str]:
+        if suite:
+            yield "shares of wins average one half whatever the policy, and score nothing: use another form"
+            return
+        if self.algorithm.group_size < 2:
+            yield "algorithm.groupSize is 1: there is no other answer to compare with"
+        if self.workflow.type not in SINGLE_TURN_WORKFLOWS:
+            yield f"answers of workflow.type {self.workflow.type} are not graded side by side: use another form"
+        if bare := [each.name for each in self.evaluation.suites if not each.rewards]:
+            yield f"it would grade evaluation suite {bare[0]} too: give that suite rewards of its own"
+
+    @rule()
+    def keys_of_judges_are_apart(self) -> Iterator[Problem]:
+        """Each key of a Secret has a variable of its own."""
+        keys: dict[str, SecretKey] = {}
+        for path, options in suites.judges(self).items():
+            key = options.api_key
+            if key is not None and keys.setdefault(key.variable, key) != key:
+                yield f"{path}.config.apiKey", key.name, f"{key.variable} is the variable of another key: rename one"
 
     @rule()
     def filter_metric_exists(self) -> Iterator[Problem]:

@@ -178,12 +178,12 @@ class ObservabilitySpec(Section):
 
     pod_monitor: bool | None = Field(default=None, description="Make a PodMonitor. Default: if its API is served.")
     trajectory_dump: Literal["None", "Sampled", "All"] = Field(
-        default="Sampled", description="Which groups are written to files; Sampled: four of each version and rollout."
+        default="Sampled", description="Groups written to files; Sampled: four of each version and rollout."
     )
     trajectory_dump_also: tuple[Literal["Text", "LegacyMonitor", "Tokens"], ...] = Field(
         default=(),
         max_length=3,
-        description="Text: files to read, turn by turn; LegacyMonitor: AReaL's, a line per turn; Tokens: log-probs.",
+        description="Text: to read, turn by turn; LegacyMonitor: AReaL's, a line per turn; Tokens: log-probs.",
     )
     log_level: LogLevel = Field(default="Info", description="Least severe log line.")
     trackers: tuple[TrackerSpec, ...] = Field(

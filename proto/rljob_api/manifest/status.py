@@ -193,7 +193,7 @@ class RoleUsage(Observed):
 
     name: Word = Field(description="Role.")
     gpu_seconds: Count = Field(default=0, description="GPUs that its pods asked for, times seconds on a node.")
-    cpu_core_seconds: Decimal = Field(default=Decimal("0"), description="Cores that its pods asked for, times seconds.")
+    cpu_core_seconds: Decimal = Field(default=Decimal("0"), description="Cores that pods asked for, times seconds.")
 
 
 class UsageStatus(Observed):
@@ -205,14 +205,14 @@ class UsageStatus(Observed):
     roles: tuple[RoleUsage, ...] = Field(
         default=(), max_length=8, json_schema_extra=NAMED, description="The same by role."
     )
-    generated_tokens: Count = Field(default=0, description="Tokens that the policy sampled, of groups that came back.")
+    generated_tokens: Count = Field(default=0, description="Tokens sampled in groups that came back.")
     trained_tokens: Count = Field(default=0, description="Tokens of finished steps, of repeated ones again.")
 
 
 class JobStatus(Observed):
     """What the operator observed last."""
 
-    observed_generation: Count | None = Field(default=None, description="Generation that the operator has planned for.")
+    observed_generation: Count | None = Field(default=None, description="Generation that was planned for.")
     conditions: tuple[Condition, ...] = Field(
         default=(), max_length=32, json_schema_extra=CONDITION_KEYS, description="Conditions by type, in a fixed order."
     )

@@ -16,6 +16,7 @@ from tests.bench import runner, soak
 from tests.bench.rows import c7_maths
 
 from rljob_api import enums, process_config, types
+from rljob_workers.rpc import verify_service
 from rljob_workers.verifier import grading
 
 REWARD = process_config.GraderConfig(name="load", type="areal-code", cpu_limit_s=2.0, wall_limit_s=60.0)
@@ -102,7 +103,7 @@ async def _seconds(graded: grading.Grading, item: types.VerifyItem) -> float | N
     started_s = time.perf_counter()
     try:
         (verdict,) = await graded.verify([item])
-    except grading.OverloadedError:
+    except verify_service.OverloadedError:
         return None
     if verdict.outcome is not enums.VerifyOutcome.PASS:
         raise RuntimeError(f"a right program was {verdict.outcome}")

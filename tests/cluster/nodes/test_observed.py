@@ -18,7 +18,7 @@ def test_every_metric_has_the_type_and_labels_that_are_declared(learned: Learnin
 
 def test_series_of_a_jobs_processes_are_within_their_budget(learned: LearningRun) -> None:
     by_pod = {pod: count for pod, count in series(learned).items() if pod.startswith(f"{NAME}-")}
-    assert len(by_pod) == len(enums.Role)
+    assert len(by_pod) == len(enums.STANDARD_ROLES)
     for pod, count in by_pod.items():
         assert count <= observed.budget(pod.removeprefix(f"{NAME}-").split("-")[0]), by_pod
 

@@ -95,7 +95,7 @@ def job(refused: Watched, prepared: FullCluster, volume_folder: pathlib.Path) ->
     """The job, with an operator that went away as soon as all its pods were made."""
     whole_job.apply(prepared, [*whole_job.surroundings(NAME, volume_folder), whole_job.addition(NAME, JOB)])
     watched = Watched(prepared, NAME)
-    watched.until(lambda _: all(watched.pods(role) for role in enums.Role), NAMED_S)
+    watched.until(lambda _: all(watched.pods(role) for role in enums.STANDARD_ROLES), NAMED_S)
     _scale_operator(prepared, 0)
     yield watched
     prepared.kubectl("delete", "rljob", NAME, "--wait=false")
@@ -191,7 +191,7 @@ def test_pods_that_a_quota_refuses_are_told_of_and_made_when_it_is_lifted(
     assert "exceeded quota: tight" in str(said["message"])
     began = time.monotonic()
     refused.kubectl("delete", "resourcequota", "tight")
-    _until(lambda: all(refused.pods(role) for role in enums.Role), job, AGAIN_S)
+    _until(lambda: all(refused.pods(role) for role in enums.STANDARD_ROLES), job, AGAIN_S)
 
     def is_whole() -> bool:
         status = refused.status()

@@ -36,7 +36,7 @@ def inputs_of(name: str, *, nodes: int, gang: GangScheduler) -> Inputs:
     metadata = job.metadata.model_copy(update={"name": name, "uid": f"uid-{name}"})
     job = job.model_copy(update={"metadata": metadata})
     configs = resolve.resolve(job, cluster_placement.cluster_placement(job, verifier_cores=1))
-    images = dict.fromkeys(enums.Role, "example/rljob:1")
+    images = dict.fromkeys(enums.STANDARD_ROLES, "example/rljob:1")
     return Inputs(job=job, configs=configs, images=images, settings=JobSettings(gang_scheduler=gang))
 
 

@@ -119,7 +119,7 @@ async def _started_long_ago(scene: Scene) -> None:
 
         async def begins() -> bool:
             status = (await stage.job("run") or {}).get("status", {})
-            return "scheduledTime" in status and len(await stage.pods()) == len(enums.Role)
+            return "scheduledTime" in status and len(await stage.pods()) == len(enums.STANDARD_ROLES)
 
         await stage.sees(begins)
     then = clock.to_timestamp(time.time() - LONG_AGO_S)
@@ -357,7 +357,7 @@ async def test_namespace_that_goes_and_comes_back_costs_the_others_nothing(
     scene = scene._replace(connection=await cluster.connect(str(own)))
 
     async def has_pods() -> bool:
-        return len(await stage.pods()) == len(enums.Role)
+        return len(await stage.pods()) == len(enums.STANDARD_ROLES)
 
     async with scene.running(other.namespace):
         await stage.create(security__tls="Operator")

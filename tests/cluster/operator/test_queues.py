@@ -82,7 +82,7 @@ async def test_a_job_waits_for_its_queue_runs_where_its_flavor_is_and_returns_it
     await stage.client.apply(kinds.RESOURCE_FLAVOR, "", {**flavor, "metadata": {"name": "spot"}})
     await stage.create(labels=LABELS)
     child = await asked(stage)
-    assert [each["name"] for each in child["spec"]["podSets"]] == [str(role) for role in enums.Role]
+    assert [each["name"] for each in child["spec"]["podSets"]] == [str(role) for role in enums.STANDARD_ROLES]
     await operator_queue.write(
         stage, child, stand_in_queue.pending(child, "insufficient unused quota for cpu in flavor spot, 2 more needed")
     )

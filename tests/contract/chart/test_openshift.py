@@ -25,7 +25,7 @@ def security_of_jobs(settings: Settings) -> list[dict[str, Any]]:
     answer = desired.desired_objects(Observed(job=operator_job()), settings.jobs)
     specs: list[Any] = [each["spec"] for each in answer.workloads(1)]
     pods = [spec["template"]["spec"] for spec in specs if "template" in spec]
-    assert len(pods) == len(enums.Role)
+    assert len(pods) == len(enums.STANDARD_ROLES)
     return pods
 
 

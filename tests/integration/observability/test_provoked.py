@@ -94,7 +94,9 @@ async def going(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Going
     try:
         runs.start(examples.EXAMPLES / f"{NAME}.yaml", settings=SETTINGS)
         await asyncio.to_thread(runs.wait_for_step, 3)
-        configs = {role: json.loads((runs.folder / f"run/configs/{role}.json").read_text()) for role in enums.Role}
+        configs = {
+            role: json.loads((runs.folder / f"run/configs/{role}.json").read_text()) for role in enums.STANDARD_ROLES
+        }
         ports = {f"{role}-0": int(config["health_port"]) for role, config in configs.items()}
         async with provoking.watching(
             NAME,

@@ -38,7 +38,7 @@ async def scraped(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
     operator = OperatorHealth(alive=str, ready=str, exposition=full_pages.OperatorPage().exposition)
     _, port = await operator.start(host=HOST, health_port=0, metrics_port=0)
     ports, servers = {enums.OPERATOR: port}, []
-    for role in enums.Role:
+    for role in enums.STANDARD_ROLES:
         page = full_pages.RolePage(role)
         servers.append(health.HealthServer(host=HOST, port=0, metrics=page, ready=health.always))
         servers[-1].start()

@@ -60,7 +60,7 @@ def test_no_config_of_a_role_and_no_line_of_a_plan_holds_a_value_of_the_environm
     job = load([{"name": "HF_TOKEN", "value": SECRET}])
     assert job.spec.rollout.pod.env[0].value == SECRET
     configs = resolve.resolve(job, cluster_placement.cluster_placement(job, verifier_cores=2))
-    assert len(configs.configs) == len(enums.Role)
+    assert len(configs.configs) == len(enums.STANDARD_ROLES)
     marked.assert_untold(f"{explain.explain(job, configs)} {resolve.warnings(job)}")
     for config in configs.configs:
         marked.assert_untold(config.model_dump_json())

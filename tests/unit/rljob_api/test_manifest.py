@@ -69,7 +69,7 @@ SENTENCES: dict[str, tuple[dict[str, object], str]] = {
     "unknown reward": (
         {"verifier.rewards.0.type": "exct"},
         "spec.verifier.rewards[0].type is 'exct', but must be one of math, code, repository-tests, exact,"
-        " reasoning_gym, boxed, answer_tag, gsm8k, clevr_count_70k, areal-math, areal-code, plugin:<name>,"
+        " reasoning_gym, judge, boxed, answer_tag, gsm8k, clevr_count_70k, areal-math, areal-code, plugin:<name>,"
         " module:name;"
         " did you mean exact?",
     ),

@@ -63,7 +63,9 @@ def test_options_of_the_reference_are_accepted(make_job: MakeJob, type_: str, co
 
 @pytest.mark.covers("graders 1")
 def test_options_without_a_value_are_the_defaults_of_the_reference() -> None:
-    defaults = {type_: kind().model_dump(by_alias=True) for type_, kind in reward_options.OPTIONS.items()}
+    # A judge has no URL by default.
+    kinds = {type_: kind for type_, kind in reward_options.OPTIONS.items() if type_ != reward_options.JUDGE}
+    defaults = {type_: kind().model_dump(by_alias=True) for type_, kind in kinds.items()}
     assert defaults["gsm8k"] == {"method": "strict", "formatScore": 0.0, "precision": 6}
     assert defaults["clevr_count_70k"] == {"answerFormat": "brackets", "method": "strict"}
     assert defaults["boxed"] == {"verifierVersion": "fast"}

@@ -27,6 +27,15 @@ class Row:
     accepted: Mapping[str, object]
 
 
+URL = {"url": "https://example.com/v1", "model": "m"}
+JUDGED = {"name": "judged", "type": "judge", "config": URL}
+
+
+def keyed(secret: str) -> dict[str, object]:
+    """Return a reward of a judge with a key of this Secret."""
+    return JUDGED | {"name": secret.replace(".", "_"), "config": {**URL, "apiKey": {"name": secret, "key": "token"}}}
+
+
 CHECKPOINTS = {"type": "Persistent", "checkpoints": {"claimName": "mine"}}
 REFERENCE = {f"{LOSS}.klCoef": "0.1", "model.reference": {"name": "base"}}
 
@@ -821,6 +830,16 @@ TABLE: dict[str, Row] = {
     ),
     "negative bound on rewards": Row(
         {"algorithm.rewards.clip": "-1"}, "spec.algorithm.rewards.clip is '-1'", {"algorithm.rewards.clip": "1"}
+    ),
+    "comparison of answers without a second one": Row(
+        {"algorithm.groupSize": 1, "verifier.rewards": [JUDGED | {"config": {**URL, "form": "pairwise"}}]},
+        "spec.verifier.rewards[0].config.form is 'pairwise'",
+        {"algorithm.groupSize": 4, "verifier.rewards": [JUDGED | {"config": {**URL, "form": "pairwise"}}]},
+    ),
+    "two keys in one variable": Row(
+        {"verifier.rewards": [keyed("open-ai"), keyed("open.ai")]},
+        "spec.verifier.rewards[1].config.apiKey is 'open.ai'",
+        {"verifier.rewards": [keyed("open-ai"), keyed("openai")]},
     ),
     "user code without a type that names it": Row(
         {"workflow.code": {"path": "mine.py"}},

@@ -244,7 +244,7 @@ def test_limit_of_waiting_for_nodes_ends_a_run_where_one_is_asked_for_and_may_be
     )
 
 
-@pytest.mark.parametrize("role", list(enums.Role))
+@pytest.mark.parametrize("role", list(enums.STANDARD_ROLES))
 def test_pod_that_had_its_node_and_ends_or_goes_after_the_limit_of_waiting_for_nodes_waited_for_none(
     role: enums.Role,
 ) -> None:

@@ -5,7 +5,7 @@ import pathlib
 import tempfile
 from collections.abc import Sequence
 
-from rljob_api import devices, enums, errors, resolve
+from rljob_api import devices, enums, errors, resolve, suites
 from rljob_api.validation import explain, rules
 from rljob_workers.local import prepare
 from rljob_workers.local.checks import missing, model_memory, supervised, user_code
@@ -46,6 +46,7 @@ def plan(
         *model_memory.too_large(resolved, available_memory.available_bytes()),
     ]
     gpus, examples = devices.lines(spec), supervised.lines(spec, manifest.folder)
+    judge_calls = list(suites.judge_calls(spec))
     memory, updates = model_memory.lines(resolved), model_memory.update_lines(resolved)
     if as_json:
         body = {
@@ -54,6 +55,7 @@ def plan(
             "warnings": warnings,
             "gpus": gpus,
             "supervisedSteps": examples,
+            "judgeCalls": judge_calls,
             "memory": memory,
             "weightUpdates": updates,
             "restartRules": failure_policy.rule_lines(manifest.job.spec),
@@ -76,6 +78,10 @@ def plan(
     if examples:
         print("\nsupervised steps")
         for line in examples:
+            print(f"  {line}")
+    if judge_calls:
+        print("\njudge")
+        for line in judge_calls:
             print(f"  {line}")
     print("\nmemory (estimate)")
     for line in memory:

@@ -155,6 +155,7 @@ def resolve_here(manifest: Manifest, *, run_dir: pathlib.Path, uid: str, attempt
         enums.Role.ROLLOUT: job.spec.rollout.replicas,
         enums.Role.VERIFIER: job.spec.verifier.replicas,
         enums.Role.TRAINER: job.spec.trainer.processes_per_node,
+        enums.Role.JUDGE: 1,
     }
     placement = resolve.local_placement(
         job,

@@ -17,7 +17,7 @@ from rljob_workers.local.report import render, summary
 from rljob_workers.local.run import display, failure_policy, launch, live, outcome, progress, runner, supervise
 from rljob_workers.local.rundir import history, journal, layout
 from rljob_workers.rpc import status as transport_status
-from rljob_workers.runtime import atomic, health
+from rljob_workers.runtime import atomic, health, judge_costs
 from rljob_workers.runtime import clock as clocks
 
 _TICK_S = 0.2
@@ -209,7 +209,12 @@ def read_record(directory: layout.RunDir) -> RunRecord:
     """Read history and journal, of a run that continues or has ended."""
     entries = journal.read(directory.journal)
     run = history.with_wait_shares(history.read(directory.history), journal.rollout_wait_shares(entries))
-    numbers = summary.summarize(run, wall_s=journal.wall_s(entries), peak_rss_bytes=journal.peaks(entries))
+    numbers = summary.summarize(
+        run,
+        wall_s=journal.wall_s(entries),
+        peak_rss_bytes=journal.peaks(entries),
+        judges=judge_costs.read(directory.path / "scratch" / f"{enums.Role.JUDGE}-0"),
+    )
     return RunRecord(run=run, entries=entries, numbers=numbers)
 
 

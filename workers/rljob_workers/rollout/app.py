@@ -13,7 +13,17 @@ from pathlib import Path
 
 from rljob_api import enums, process_config, types
 from rljob_workers.models import builtin
-from rljob_workers.rollout import dumps, filters, group, reporting, request_gate, tokenizer, wait_accounting, worker
+from rljob_workers.rollout import (
+    dumps,
+    filters,
+    grading,
+    group,
+    reporting,
+    request_gate,
+    tokenizer,
+    wait_accounting,
+    worker,
+)
 from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.episodes import registry as workflows
 from rljob_workers.rollout.gateway import sessions
@@ -127,9 +137,10 @@ async def _serve(
         max_attempts=config.spec.failure_policy.max_infra_attempts_per_prompt,
         clock=clock,
     )
+    judge = _judge_client(config, clock)
     try:
         registration.expose_metrics(metrics.registry)
-        rollout = make_worker(config, prepared, transport, verifiers, puller, probes, metrics, clock, attempts)
+        rollout = make_worker(config, prepared, transport, verifiers, puller, probes, metrics, clock, attempts, judge)
         async with contextlib.AsyncExitStack() as serving:
             if config.peers is not None and config.peers.address:
                 puller.shelf.most_bytes = int(KEPT_FOR_PEERS * prepared.stager.layout.image_bytes)
@@ -143,6 +154,8 @@ async def _serve(
         puller.close()
         await transport.close()
         await verifiers.close()
+        if judge is not None:
+            await judge.close()
         await prepared.engine.close()
 
 
@@ -221,6 +234,20 @@ def _settings(config: process_config.RolloutConfig, model: Path, stager: staging
     )
 
 
+def _judge_client(config: process_config.RolloutConfig, clock: clocks.Clock) -> verify.GradingClient | None:
+    """Return the way to the judge, None where no reward asks one."""
+    if not config.judge_address:
+        return None
+    return verify.GradingClient(
+        addresses=[config.judge_address],
+        tls=config.tls,
+        timeout_s=config.judge_timeout_s + VERIFY_CALL_EXTRA_S,
+        max_attempts=config.spec.failure_policy.max_infra_attempts_per_prompt,
+        clock=clock,
+        role=enums.Role.JUDGE,
+    )
+
+
 def make_worker(
     config: process_config.RolloutConfig,
     prepared: Prepared,
@@ -231,9 +258,10 @@ def make_worker(
     metrics: metrics_module.Metrics,
     clock: clocks.Clock,
     attempts: sessions.Sessions | None = None,
+    judge: verify.Grading | None = None,
 ) -> worker.RolloutWorker:
-    """Put a rollout around what was prepared; it talks to `transport`, `verifiers` and `puller`, and offers `attempts`
-    to agents outside.
+    """Put a rollout around what was prepared; it talks to `transport`, `verifiers`, `judge` and `puller`, and offers
+    `attempts` to agents outside.
     """
     stager, tokens, engine = prepared.stager, prepared.tokens, prepared.engine
     slots = wait_accounting.SlotWaits(num_slots=config.max_groups_in_flight, clock=clock)
@@ -263,6 +291,7 @@ def make_worker(
         sources=filters.Sources(config.spec.data.train, config.spec.evaluation.suites),
         example_tokens=tokens,
         predicate=filters.load_predicate(config.spec.data.filter_groups.predicate or "", file=config.user_code),
+        judge=None if judge is None else grading.Judge(client=judge, graded_with=grading.judged_suites(config.spec)),
     )
 
     def on_session(token: str) -> None:

@@ -87,6 +87,7 @@ class GroupRunner:
         predicate: filters.Predicate | None = None,
         sources: filters.Sources | None = None,
         example_tokens: examples.ExampleTokens | None = None,
+        judge: grading.Judge | None = None,
     ) -> None:
         """`flow` serves training and every suite that is not in `flow_by_suite`; `example_tokens` supervised steps.
 
@@ -94,6 +95,7 @@ class GroupRunner:
         """
         self._generator, self._flow, self._flow_by_suite = generator, flow, flow_by_suite
         self._verifiers, self._receiver, self._max_attempts = verifiers, receiver, max_attempts
+        self._judge = judge
         self._clock, self._metrics, self._predicate = clock, metrics, predicate
         self._sources, self._num_unusable = sources or filters.Sources(), 0
         self._examples = example_tokens
@@ -111,7 +113,7 @@ class GroupRunner:
             task = error
         await self._receiver.serves(lease)
         times = wait_accounting.GroupTimes(clock=self._clock, slot=slot)
-        batch = grading.GradingBatch(client=self._verifiers, times=times)
+        batch = grading.GradingBatch(client=self._verifiers, times=times, judge=self._judge)
         prefix_tokens = _PrefixTokens()
         if isinstance(task, errors.DataError):
             outcomes: list[protocols.Episode | types.MemberFailure] = [
@@ -235,7 +237,7 @@ class GroupRunner:
                 batch.join()
             try:
                 return await self._episode(index, attempt, lease, task, client, batch)
-            except (errors.GraderError, errors.SandboxError) as error:
+            except (errors.GraderError, errors.SandboxError, errors.JudgeError) as error:
                 # No verdict after the client's own attempts: generating again would not help.
                 return self._failure(index, lease, error)
             except errors.DataError as error:
@@ -282,10 +284,9 @@ class GroupRunner:
         return dataclasses.replace(episode, rows=rows)
 
     def _failure(self, index: int, lease: types.GroupLease, error: errors.RLJobError) -> types.MemberFailure:
-        of_verifier = isinstance(error, (errors.GraderError, errors.SandboxError))
         return types.MemberFailure(
             sample_index=index,
-            role=enums.Role.VERIFIER if of_verifier else enums.Role.ROLLOUT,
+            role=_role_of(error),
             reason=filters.failure_reason(error, self._sources.of(lease)),
             detail=str(error)[:512],
             infra=error.fault is errors.Fault.INFRA,
@@ -314,6 +315,14 @@ class GroupRunner:
             generate_finished_at=times.finished_at,
             verify_s=times.verify_s,
         )
+
+
+def _role_of(error: errors.RLJobError) -> enums.Role:
+    """Return whose failure an error is."""
+    if isinstance(error, errors.JudgeError):
+        return enums.Role.JUDGE
+    of_verifier = isinstance(error, (errors.GraderError, errors.SandboxError))
+    return enums.Role.VERIFIER if of_verifier else enums.Role.ROLLOUT
 
 
 def _rows(outcomes: list[protocols.Episode | types.MemberFailure]) -> list[types.Trajectory]:

@@ -135,12 +135,12 @@ class Slot:
 
 
 class GroupTimes:
-    """Counts the members that generate; a slot waits for the verifier when none does and a verdict is out."""
+    """Counts the members that generate; a slot waits for verifier or judge when none does and a verdict is out."""
 
     def __init__(self, *, clock: clocks.Clock, slot: Slot) -> None:
         """`slot` belongs to the group."""
         self._clock, self._slot = clock, slot
-        self._generating, self._verifying = 0, 0
+        self._generating, self._verifying, self._judging = 0, 0, 0
         self.started_at = self.finished_at = clock.now()
         self.verify_s = 0.0
 
@@ -169,8 +169,21 @@ class GroupTimes:
             self.verify_s += self._clock.monotonic() - began
             self._tell()
 
+    @contextlib.contextmanager
+    def judging(self) -> Iterator[None]:
+        """Within `verifying`: around a call of the judge."""
+        self._judging += 1
+        self._tell()
+        try:
+            yield
+        finally:
+            self._judging -= 1
+            self._tell()
+
     def _tell(self) -> None:
         if self._generating:
             self._slot.works()
+        elif self._judging:
+            self._slot.waits(enums.WaitReason.JUDGE)
         elif self._verifying:
             self._slot.waits(enums.WaitReason.VERIFIER)

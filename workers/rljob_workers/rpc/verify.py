@@ -1,4 +1,4 @@
-"""The rollout's side of `Verify`: least-loaded over the verifiers, infra failures retried elsewhere. asyncio."""
+"""The rollout's side of `Verify`: least-loaded over its peers, infra failures retried elsewhere. asyncio."""
 
 import dataclasses
 import logging
@@ -46,12 +46,14 @@ class GradingClient:
         timeout_s: float,
         max_attempts: int,
         clock: clocks.Clock,
+        role: enums.Role = enums.Role.VERIFIER,
     ) -> None:
-        """Raises ValueError without an address."""
+        """`role` is whose service it is: a verifier's or a judge's. Raises ValueError without an address."""
         if not addresses:
             raise ValueError("need at least one verifier address")
         self._peers = [self._peer(address, tls) for address in addresses]
         self._timeout_s, self._max_attempts, self._clock = timeout_s, max_attempts, clock
+        self._role = role
 
     @staticmethod
     def _peer(address: str, tls: process_config.TlsConfig | None) -> _Peer:
@@ -88,15 +90,18 @@ class GradingClient:
             if len(answers) != len(open_items):
                 raise errors.WireError(f"{peer.address} gave {len(answers)} verdicts for {len(open_items)} items")
         except grpc.aio.AioRpcError as error:
-            failure = channel.translate(error, f"verifier {peer.address}")
+            failure = channel.translate(error, f"{self._role} {peer.address}")
             if failure.fault is errors.Fault.DATA and not isinstance(failure, errors.FencedError):
                 raise failure from error
-            logger.warning("verifier call failed: %s", failure, extra={"error_class": failure.name})
-            answers = [_infra(item, str(failure)) for _, item in open_items]
+            logger.warning("%s call failed: %s", self._role, failure, extra={"error_class": failure.name})
+            answers = [_infra(item, self._blamed(str(failure))) for _, item in open_items]
         finally:
             peer.outstanding -= len(open_items)
         verdicts.update({index: answer for (index, _), answer in zip(open_items, answers, strict=True)})
         return peer
+
+    def _blamed(self, why: str) -> str:
+        return f"{enums.JUDGE_UNAVAILABLE}: {why}" if self._role is enums.Role.JUDGE else why
 
     def _choose(self, avoid: _Peer | None) -> _Peer:
         others = [peer for peer in self._peers if peer is not avoid] or self._peers

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api import enums, errors, process_config, types
 from rljob_api.manifest.verifier import PROGRAM_REWARDS
+from rljob_workers.rpc import verify_service
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.verifier import frames, pool, rubric
 from rljob_workers.verifier.graders import base
@@ -34,10 +35,6 @@ HACK_WINDOW = 1_000
 _Key = tuple[str, int, bytes]
 _Quick = Sequence[base.Grade | None]
 _Answer = types.Verdict | asyncio.Task[types.Verdict]
-
-
-class OverloadedError(Exception):
-    """Too many items wait already; the caller may try again or elsewhere."""
 
 
 class Grading:
@@ -123,7 +120,9 @@ class Grading:
         fresh = {key: items[key] for key in items if key not in self._running and key not in self._remembered}
         needed = sum(grade is None for _, quick in fresh.values() for grade in quick)
         if not self._pool.admits(needed):
-            raise OverloadedError(f"{self._pool.num_waiting} items wait already, and this call would add {needed}")
+            raise verify_service.OverloadedError(
+                f"{self._pool.num_waiting} items wait already, and this call would add {needed}"
+            )
         requests = {key: self._requests(item, quick) for key, (item, quick) in fresh.items()}
         results = {key: self._running.get(key) or self._recall(key) for key in items if key not in fresh}
         return results | {key: self._begin(key, item, quick, requests[key]) for key, (item, quick) in fresh.items()}

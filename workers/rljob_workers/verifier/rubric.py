@@ -8,18 +8,6 @@ from rljob_api import enums, errors, process_config, types
 from rljob_workers.data import record_task
 from rljob_workers.verifier.graders import base
 
-# What a verdict reports when its graders disagree: the first of these that any of them gave.
-_RANK = (
-    enums.VerdictReason.INFRA_FAILURE,
-    enums.VerdictReason.TIMEOUT,
-    enums.VerdictReason.RESOURCE_LIMIT,
-    enums.VerdictReason.CRASH,
-    enums.VerdictReason.PARSE_ERROR,
-    enums.VerdictReason.NO_ANSWER,
-    enums.VerdictReason.WRONG,
-    enums.VerdictReason.OK,
-)
-
 
 def chosen(rewards: Sequence[process_config.GraderConfig], suite: str) -> tuple[int, ...]:
     """Return the indexes of the rewards that grade a suite: its own, else those of training (suite "")."""
@@ -36,7 +24,7 @@ def combine(
     """
     if not rewards:
         raise ValueError("a verdict needs at least one reward")
-    decisive = min(grades, key=lambda grade: _RANK.index(grade.reason))
+    decisive = min(grades, key=lambda grade: enums.VERDICT_RANK.index(grade.reason))
     judged = decisive.reason is not enums.VerdictReason.INFRA_FAILURE
     return types.Verdict(
         reward=_weighted_sum(rewards, grades) if judged else None,

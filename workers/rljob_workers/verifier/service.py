@@ -13,11 +13,10 @@ import grpc.aio
 from rljob_api import enums, errors, process_config
 from rljob_api.manifest.base import num_bytes
 from rljob_api.manifest.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS
-from rljob_api.wire.v1 import verify_pb2_grpc
-from rljob_workers.rpc import channel
+from rljob_workers.rpc import channel, verify_service
 from rljob_workers.runtime import clock, health
 from rljob_workers.runtime import metrics as metrics_module
-from rljob_workers.verifier import calibration, grading, pool, server, worker
+from rljob_workers.verifier import calibration, grading, pool, worker
 from rljob_workers.verifier.graders import base, registry
 from rljob_workers.verifier.sandbox.confinement import profile
 from rljob_workers.verifier.sandbox.processes import confine, cpu_timing, launcher, spawn, warm
@@ -32,8 +31,6 @@ _DRAIN_S = 5.0
 
 def make_graders(config: process_config.VerifierConfig, extra: Sequence[str] = ()) -> tuple[base.Grader, ...]:
     """Raises ManifestError or SandboxError for what a config may not ask for."""
-    if not config.rewards:
-        raise errors.ManifestError("spec.verifier.rewards is empty, but a verifier needs at least one reward")
     if config.execution.isolation.type == "None" and not config.execution.allow_unsafe:
         raise errors.SandboxError("spec.verifier.isolation.type is None, which needs spec.verifier.allowUnsafe: true")
     return registry.build(config.rewards, {**registry.BUILT_IN, **registry.imported(extra)})
@@ -145,7 +142,7 @@ class Service:
         await asyncio.to_thread(import_packages, self._config)
         await self._pool.start()
         self._server = channel.aio_server(self._config)
-        verify_pb2_grpc.add_VerifierServicer_to_server(server.VerifierService(self.grading), self._server)
+        verify_service.serve(self.grading, self._server)
         address = f"{self._config.bind_host}:{self._config.port}"
         self.port = channel.bind(self._server, address, self._config.tls)
         await self._server.start()

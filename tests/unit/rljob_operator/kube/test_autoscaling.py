@@ -18,7 +18,7 @@ from rljob_operator.settings import GangScheduler, Integrations, JobSettings
 from rljob_testing.cluster import manifests
 from rljob_testing.fake_client import FakeClient
 
-IMAGES = dict.fromkeys(enums.Role, "example/rljob:1")
+IMAGES = dict.fromkeys(enums.STANDARD_ROLES, "example/rljob:1")
 METRICS, KEDA, MONITORING = "external.metrics.k8s.io", "keda.sh", "monitoring.coreos.com"
 
 

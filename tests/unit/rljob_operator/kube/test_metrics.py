@@ -76,8 +76,8 @@ def test_pods_that_the_api_server_denies_are_pending_so_that_an_alert_tells_of_t
     assert observed is not None
     metrics.saw(KEY, observed, certificate_ends={})
     found = series(metrics)
-    pending = [value(found, "rljob_role_pods", *JOB, str(role), "pending") for role in enums.Role]
-    assert dict(zip(enums.Role, pending, strict=True)) == {
+    pending = [value(found, "rljob_role_pods", *JOB, str(role), "pending") for role in enums.STANDARD_ROLES]
+    assert dict(zip(enums.STANDARD_ROLES, pending, strict=True)) == {
         enums.Role.COORDINATOR: 0, enums.Role.ROLLOUT: 2, enums.Role.VERIFIER: 0, enums.Role.TRAINER: 2,
     }  # fmt: skip
 
@@ -129,7 +129,7 @@ def test_series_of_a_run_with_failures_stay_within_the_budget_for_one_job() -> N
     run.cluster.says(enums.Phase.RUNNING, step=3)
     run.settle()
     whole = dict(run.cluster.pods)
-    ends = dict.fromkeys(enums.Role, 1_800_000_000.0)
+    ends = dict.fromkeys(enums.STANDARD_ROLES, 1_800_000_000.0)
     metrics.saw(KEY, seen(run), certificate_ends=ends)
     run.cluster.pods = {
         **whole,

@@ -31,7 +31,7 @@ def passes(run: Run, seconds: float, *, every_s: float = 10.0) -> None:
 
 
 @pytest.mark.parametrize(
-    "denied", [tuple(enums.Role), (C, R, T), (C,), (T,), (V,)], ids=lambda roles: "+".join(map(str, roles))
+    "denied", [tuple(enums.STANDARD_ROLES), (C, R, T), (C,), (T,), (V,)], ids=lambda roles: "+".join(map(str, roles))
 )
 def test_denied_pods_are_named_with_their_controllers_words_and_never_count_as_starting(
     denied: tuple[enums.Role, ...],
@@ -86,7 +86,7 @@ def test_job_without_a_pod_is_never_called_scheduled() -> None:
 
 def test_limit_of_waiting_for_nodes_holds_for_pods_that_are_not_made() -> None:
     run = Run(operator_job({"schedulingDeadlineSeconds": 600}))
-    run.cluster.denied = dict.fromkeys(enums.Role, QUOTA)
+    run.cluster.denied = dict.fromkeys(enums.STANDARD_ROLES, QUOTA)
     passes(run, 700.0)
     assert condition(run, "Failed")[1] == "SchedulingDeadlineExceeded"
     assert QUOTA in condition(run, "Failed")[2]

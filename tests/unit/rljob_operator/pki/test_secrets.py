@@ -48,7 +48,7 @@ def test_a_new_job_gets_a_ca_and_a_leaf_per_role() -> None:
     held, written, again_at = _reconciled({}, START)
     assert written == ["sums-ca", "sums-tls-coordinator", "sums-tls-rollout", "sums-tls-verifier", "sums-tls-trainer"]
     assert set(written) == set(secrets.secret_names(JOB))
-    for role in enums.Role:
+    for role in enums.STANDARD_ROLES:
         assert set(held[f"sums-tls-{role}"]) == {"ca.crt", "tls.crt", "tls.key"}
         assert certificates.is_issued_by(_leaf(held, role), _value(held, "sums-ca", "tls.crt"))
         identity, hosts = certificates.names_of(_leaf(held, role))
@@ -68,7 +68,7 @@ def test_nothing_is_written_while_nothing_is_due() -> None:
 def test_leaves_are_renewed_at_two_thirds_and_the_ca_is_kept() -> None:
     held, _, again_at = _reconciled({}, START)
     _, written, _ = _reconciled(held, again_at + 1)
-    assert written == [f"sums-tls-{role}" for role in enums.Role]
+    assert written == [f"sums-tls-{role}" for role in enums.STANDARD_ROLES]
 
 
 def test_a_secret_that_somebody_emptied_or_swapped_is_made_again() -> None:
@@ -83,7 +83,7 @@ def test_a_secret_that_somebody_emptied_or_swapped_is_made_again() -> None:
 
 def test_an_outage_of_the_operator_of_two_days_ends_no_certificate() -> None:
     held, _, again_at = _reconciled({}, START)
-    for role in enums.Role:
+    for role in enums.STANDARD_ROLES:
         found = certificates.validity(_leaf(held, role))
         assert found is not None
         assert found.end > again_at + 48 * HOUR_S
@@ -108,7 +108,7 @@ def test_the_operators_own_certificate_names_the_operator_and_is_short_lived() -
 def test_the_key_of_the_ca_is_in_no_secret_that_a_pod_mounts() -> None:
     held, _, _ = _reconciled({}, START)
     key = _value(held, "sums-ca", "tls.key")
-    assert all(key not in map(base64.b64decode, held[f"sums-tls-{role}"].values()) for role in enums.Role)
+    assert all(key not in map(base64.b64decode, held[f"sums-tls-{role}"].values()) for role in enums.STANDARD_ROLES)
 
 
 def _trusts(bundle: bytes, leaf: bytes, now: float) -> bool:

@@ -12,6 +12,7 @@ from rljob_testing.operator_runs import operator_job
 
 SINCE, NOW = 1000.0, 1612.0
 R, T, V, C = enums.Role.ROLLOUT, enums.Role.TRAINER, enums.Role.VERIFIER, enums.Role.COORDINATOR
+J = enums.Role.JUDGE
 
 
 def waits(role: enums.Role, on: enums.Role | str, what: str = "") -> types.Waiting:
@@ -35,6 +36,8 @@ CASES: dict[str, types.RunStatus] = {
     "RolloutWaitingForTrainer": dataclasses.replace(RUN, waiting=[waits(R, T, REASON.STALENESS)], pods=[process(T)]),
     "VerifierSaturated": dataclasses.replace(RUN, waiting=[FOR_BATCH, waits(R, V)]),
     "VerifierFailing": dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=[process(R)], failing_role=V),
+    "JudgeSlow": dataclasses.replace(RUN, waiting=[FOR_BATCH, waits(R, J)]),
+    "JudgeUnavailable": dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=[process(R)], failing_role=J),
     "AllGroupsFiltered": dataclasses.replace(RUN, waiting=[FOR_BATCH], reason="FilterStarvation"),
     "WeightSyncStuck": dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=[process(R, state="APPLYING")]),
     "CheckpointStuck": dataclasses.replace(RUN, waiting=[waits(R, T)], phase=enums.Phase.STOPPING),

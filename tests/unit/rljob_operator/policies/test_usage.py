@@ -86,7 +86,7 @@ pods = st.builds(
         f"p{name}", role=role, begin=NOW + begin, end=0.0 if length is None else NOW + begin + length, gpus=gpus,
         cpu_milli=cpu,
     ),
-    st.integers(0, 99), st.sampled_from(list(enums.Role)), st.floats(0, 1000), st.none() | st.floats(0, 1000),
+    st.integers(0, 99), st.sampled_from(list(enums.STANDARD_ROLES)), st.floats(0, 1000), st.none() | st.floats(0, 1000),
     st.integers(0, 8), st.integers(0, 64_000),
 )  # fmt: skip
 

@@ -16,7 +16,7 @@ from rljob_operator.reconcile.plan import plan
 from rljob_operator.settings import JobSettings
 from rljob_testing.operator_runs import NUM_ROLLOUTS, Run, operator_job
 
-IMAGES = {role: f"example/{role}:1" for role in enums.Role}
+IMAGES = {role: f"example/{role}:1" for role in enums.STANDARD_ROLES}
 SETTINGS = JobSettings(images=IMAGES)
 
 
@@ -52,7 +52,9 @@ def test_claims_come_before_what_makes_pods_and_stay_as_they_were_made() -> None
 
 
 def test_role_without_an_image_is_a_problem_that_says_where_to_name_one() -> None:
-    settings = JobSettings(images={role: IMAGES[role] for role in enums.Role if role is not enums.Role.VERIFIER})
+    settings = JobSettings(
+        images={role: IMAGES[role] for role in enums.STANDARD_ROLES if role is not enums.Role.VERIFIER}
+    )
     (problem,) = desired_objects(seen(), settings).problems
     assert problem == (
         "no image for verifier pods: set spec.verifier.pod.image, or jobs.images.verifier in the operator's settings"
@@ -97,7 +99,7 @@ def test_edit_that_cannot_be_resolved_leaves_a_run_under_way_the_configs_it_bega
     found = desired_objects(broken, SETTINGS)
     assert found.problems
     (config,) = [each for each in found.first if ref_of(each).kind == "ConfigMap"]
-    for role in enums.Role:
+    for role in enums.STANDARD_ROLES:
         assert _document(config, role) == _document(broken.children[ref_of(config)].manifest, role)
     assert "Job" in [ref_of(each).kind for each in found.workloads(2)]
 
@@ -222,7 +224,7 @@ def _other_run() -> Child:
     """
     manifest = json.loads(json.dumps(everything(seen())[CONFIG]))
     manifest["metadata"]["annotations"][pinning.RENDERED_BY] = OTHER
-    for role in enums.Role:
+    for role in enums.STANDARD_ROLES:
         document = _document(manifest, role)
         del document["scratch_dir"]
         document["field_of_theirs"] = 1
@@ -265,7 +267,7 @@ def test_live_edit_reaches_a_run_of_another_version_in_its_own_schema(path: str)
     edited = job.model_copy(update={"metadata": job.metadata.model_copy(update={"generation": 2})})
     other = _other_run()
     after = everything(Observed(job=edited, children={CONFIG: other}))[CONFIG]
-    for role in enums.Role:
+    for role in enums.STANDARD_ROLES:
         expected = _document(other.manifest, role)
         expected["job"]["config_generation"] = 2
         # A verifier reads one section of the manifest.

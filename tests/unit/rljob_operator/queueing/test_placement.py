@@ -22,7 +22,7 @@ from rljob_operator.settings import GangScheduler, JobSettings
 from rljob_testing import runtime_makers
 from rljob_testing.queues import QUEUE, QueuedRun, inputs_of, queued_job
 
-SETTINGS = JobSettings(images=dict.fromkeys(enums.Role, "example/rljob:1"))
+SETTINGS = JobSettings(images=dict.fromkeys(enums.STANDARD_ROLES, "example/rljob:1"))
 SERVED = frozenset({workload.API_VERSION, *gangs.API_VERSIONS.values()})
 CONFIG = Ref("ConfigMap", "job-config")
 OTHER = "0.0.1"
@@ -32,7 +32,7 @@ OLD, NEW = "owned", "spot"
 
 def observed(job: RLJob, *, pool: str, config: Child | None = None, suspended: bool = False) -> Observed:
     """Return a job that was admitted to the nodes of a pool."""
-    placements = dict.fromkeys(enums.Role, PodPlacement(node_labels={"pool": pool}))
+    placements = dict.fromkeys(enums.STANDARD_ROLES, PodPlacement(node_labels={"pool": pool}))
     quota = Quota(job=job, queue=QUEUE, admitted=True, reason="Admitted", placements=placements)
     children = {} if config is None else {CONFIG: config}
     if suspended:
@@ -71,7 +71,7 @@ def trainer_of(objects: dict[Ref, Any], *, attempt: int = 1) -> Any:
 
 def pools(objects: dict[Ref, Any]) -> set[str]:
     templates = [each["spec"]["template"] for each in objects.values() if "template" in (each.get("spec") or {})]
-    assert len(templates) == len(enums.Role)
+    assert len(templates) == len(enums.STANDARD_ROLES)
     return {template["spec"]["nodeSelector"]["pool"] for template in templates}
 
 

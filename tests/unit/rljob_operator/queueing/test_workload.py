@@ -75,7 +75,9 @@ def test_another_need_has_another_name(changes: dict[str, Any]) -> None:
 
 def test_what_a_queue_does_not_look_at_keeps_the_place_in_line() -> None:
     inputs = inputs_of(queued_job())
-    newer = Inputs(job=inputs.job, configs=inputs.configs, images=dict.fromkeys(enums.Role, "example/rljob:2"))
+    newer = Inputs(
+        job=inputs.job, configs=inputs.configs, images=dict.fromkeys(enums.STANDARD_ROLES, "example/rljob:2")
+    )
     assert made(newer)["metadata"]["name"] == made(inputs)["metadata"]["name"]
     assert name(queued_job(maxSteps=99)) == name(queued_job())
 

@@ -44,7 +44,7 @@ def without_environments(manifest: object) -> object:
 def test_a_variables_value_is_in_containers_and_nowhere_else_in_what_is_applied(example: Example) -> None:
     given = example.make(**SPEC)
     made = [*children.foundation(given), *children.workloads(given, attempt=1, rollouts=2)]
-    assert sum(MARK in json.dumps(each) for each in made) == len(enums.Role), "one workload a role has it"
+    assert sum(MARK in json.dumps(each) for each in made) == len(enums.STANDARD_ROLES), "one workload a role has it"
     marked.assert_untold(json.dumps([without_environments(each) for each in made]))
 
 

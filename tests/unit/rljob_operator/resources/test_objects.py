@@ -18,7 +18,7 @@ C, R, V, T = enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER, en
 def given() -> inputs.Inputs:
     job = load_manifest(EXAMPLE.read_text())
     job = job.model_copy(update={"metadata": job.metadata.model_copy(update={"uid": "u-1", "namespace": "team"})})
-    return inputs.Inputs(job=job, configs=_resolved(job), images=dict.fromkeys(enums.Role, "example/rljob:1"))
+    return inputs.Inputs(job=job, configs=_resolved(job), images=dict.fromkeys(enums.STANDARD_ROLES, "example/rljob:1"))
 
 
 class Example(Protocol):
@@ -81,7 +81,7 @@ def _dns_rules(given: inputs.Inputs, role: enums.Role) -> list[dict[str, Any]]:
 
 
 def test_every_policy_but_the_verifiers_admits_dns_of_the_cluster_on_both_protocols(given: inputs.Inputs) -> None:
-    for role in enums.Role:
+    for role in enums.STANDARD_ROLES:
         rules = _dns_rules(given, role)
         assert len(rules) == (0 if role is V else 1)
         for rule in rules:
@@ -148,7 +148,7 @@ def test_an_account_mounts_no_token(given: inputs.Inputs) -> None:
 
 def test_every_child_is_owned_by_the_job_and_lies_in_its_namespace(given: inputs.Inputs) -> None:
     children = [config.config_map(given, trainer_template={})]
-    for role in enums.Role:
+    for role in enums.STANDARD_ROLES:
         children += [services.service_account(given, role), network.network_policy(given, role)]
     for child in children:
         metadata = child["metadata"]
@@ -162,7 +162,7 @@ def test_the_config_map_holds_what_each_program_reads_and_the_pinned_images(give
     child = config.config_map(given, trainer_template={"spec": {}})
     data = child["data"]
     assert isinstance(data, dict)
-    assert set(data) == {f"{role}.json" for role in enums.Role} | {"images.json", "trainer-template.json"}
+    assert set(data) == {f"{role}.json" for role in enums.STANDARD_ROLES} | {"images.json", "trainer-template.json"}
     assert process_config.TrainerConfig.model_validate_json(data["trainer.json"]) == given.configs.trainer
     assert json.loads(data["images.json"])["rollout"] == "example/rljob:1"
     assert json.loads(data["trainer-template.json"]) == {"spec": {}}

@@ -17,7 +17,7 @@ from rljob_testing.operator_runs import operator_job
 
 OWNERS = {"team": "search", "cost-center": "42", "billing.example.com/account": "a-1", "free": "of charge"}
 SETTINGS = JobSettings(
-    images=dict.fromkeys(enums.Role, "example/rljob:1"),
+    images=dict.fromkeys(enums.STANDARD_ROLES, "example/rljob:1"),
     propagate_labels=("team", "cost-center", "billing.example.com/"),
     propagate_annotations=("contact",),
     pod_monitor_labels={"prometheus": "main"},
@@ -74,7 +74,7 @@ def test_every_object_and_every_pod_has_the_labels_that_are_handed_on_and_no_oth
         assert each["metadata"]["annotations"]["contact"] == "#search"
         assert "other" not in each["metadata"]["annotations"]
     pods = templates(made)
-    assert len(pods) == len(enums.Role)
+    assert len(pods) == len(enums.STANDARD_ROLES)
     for template in pods.values():
         assert HANDED_ON.items() <= template["metadata"]["labels"].items()
         assert template["metadata"]["annotations"]["contact"] == "#search"

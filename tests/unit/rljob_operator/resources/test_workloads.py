@@ -54,8 +54,8 @@ def test_a_file_of_the_users_is_mounted_where_it_runs_and_nowhere_else(
     assert given.configs.rollouts[0].user_code == "/etc/rljob-code/mine.py"
     volume = {"name": "rljob-code", "configMap": {"name": "my-code"}}
     mount = {"name": "rljob-code", "mountPath": "/etc/rljob-code", "readOnly": True}
-    assert {role for role in enums.Role if volume in _template(given, role)["spec"]["volumes"]} == told
-    assert {role for role in enums.Role if mount in _container(given, role)["volumeMounts"]} == told
+    assert {role for role in enums.STANDARD_ROLES if volume in _template(given, role)["spec"]["volumes"]} == told
+    assert {role for role in enums.STANDARD_ROLES if mount in _container(given, role)["volumeMounts"]} == told
 
 
 def test_a_model_on_a_claim_is_mounted_read_only_where_it_is_loaded_and_nowhere_else(example: Example) -> None:
@@ -63,8 +63,8 @@ def test_a_model_on_a_claim_is_mounted_read_only_where_it_is_loaded_and_nowhere_
     assert given.configs.trainer.model.path == given.configs.rollouts[0].model.path == "/var/lib/rljob-model/qwen/7b"
     volume = {"name": "rljob-model", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}}
     mount = {"name": "rljob-model", "mountPath": "/var/lib/rljob-model", "readOnly": True}
-    assert {role for role in enums.Role if volume in _template(given, role)["spec"]["volumes"]} == {R, T}
-    assert {role for role in enums.Role if mount in _container(given, role)["volumeMounts"]} == {R, T}
+    assert {role for role in enums.STANDARD_ROLES if volume in _template(given, role)["spec"]["volumes"]} == {R, T}
+    assert {role for role in enums.STANDARD_ROLES if mount in _container(given, role)["volumeMounts"]} == {R, T}
 
 
 def test_a_hub_s_credentials_go_to_who_loads_the_model_and_the_manifest_s_own_come_after_them(
@@ -73,7 +73,7 @@ def test_a_hub_s_credentials_go_to_who_loads_the_model_and_the_manifest_s_own_co
     own = {"pod": {"envFrom": [{"configMapRef": {"name": "mine"}}]}}
     given = example.make(model={"name": "org/m", "source": {"secretName": "hub"}}, trainer=own)
     secret = {"secretRef": {"name": "hub"}}
-    assert {role for role in enums.Role if secret in _container(given, role).get("envFrom", [])} == {R, T}
+    assert {role for role in enums.STANDARD_ROLES if secret in _container(given, role).get("envFrom", [])} == {R, T}
     assert [next(iter(source)) for source in _container(given, T)["envFrom"]] == ["secretRef", "configMapRef"]
 
 
@@ -98,7 +98,7 @@ def test_children_of_the_example_are_those_that_were_reviewed(
 
 
 @pytest.mark.covers("security")
-@pytest.mark.parametrize("role", enums.Role)
+@pytest.mark.parametrize("role", enums.STANDARD_ROLES)
 def test_every_pod_is_restricted(example: Example, role: enums.Role) -> None:
     pod, box = _template(example.make(), role)["spec"], _container(example.make(), role)
     assert not pod["automountServiceAccountToken"]
@@ -115,7 +115,7 @@ def test_every_pod_is_restricted(example: Example, role: enums.Role) -> None:
 
 
 def test_a_pod_sees_its_own_roles_config_and_no_others(example: Example) -> None:
-    for role in enums.Role:
+    for role in enums.STANDARD_ROLES:
         (config,) = (
             volume["configMap"]
             for volume in _template(example.make(), role)["spec"]["volumes"]
@@ -129,7 +129,7 @@ def test_starting_may_take_as_long_as_any_start_up_deadline_and_changing_one_cha
     assert probe["periodSeconds"] * probe["failureThreshold"] == 7 * 24 * 3600
     assert probe["httpGet"] == {"path": "/healthz", "port": "health"}
     longer = example.make(startupDeadlineSeconds=7200, schedulingDeadlineSeconds=60)
-    for role in enums.Role:
+    for role in enums.STANDARD_ROLES:
         assert _template(longer, role) == _template(example.make(), role)
 
 
@@ -263,7 +263,7 @@ def test_rollouts_that_read_files_listen_on_no_port_for_weights(example: Example
 
 def test_a_rendezvous_does_not_wait_for_readiness_and_rollouts_are_found_when_they_serve(example: Example) -> None:
     given = example.make()
-    found = {role: services.service(given, role)["spec"] for role in enums.Role}
+    found = {role: services.service(given, role)["spec"] for role in enums.STANDARD_ROLES}
     assert {role: spec["publishNotReadyAddresses"] for role, spec in found.items() if isinstance(spec, dict)} == {
         C: True,
         R: False,
@@ -350,7 +350,12 @@ def test_each_pod_mounts_what_it_writes_and_the_coordinator_alone_its_ledger(
     rollout: Mapping[str, str],
 ) -> None:
     given = example.make(storage=storage, weightSync=weight_sync)
-    assert {role: _claims(given, role) for role in enums.Role} == {C: coordinator, T: trainer, R: rollout, V: {}}
+    assert {role: _claims(given, role) for role in enums.STANDARD_ROLES} == {
+        C: coordinator,
+        T: trainer,
+        R: rollout,
+        V: {},
+    }
     for role in (C, T, R):
         mounts = {each["mountPath"] for each in _template(given, role)["spec"]["containers"][0]["volumeMounts"]}
         assert mounts & {STATE, FILES} >= {STATE if role is C else FILES}
@@ -424,24 +429,24 @@ def test_no_claim_is_made_where_the_user_has_one_or_needs_none(example: Example,
 )
 def test_what_a_running_job_takes_over_live_rolls_no_pod(example: Example, change: dict[str, object]) -> None:
     before, after = example.make(), example.make(**change)
-    for role in enums.Role:
+    for role in enums.STANDARD_ROLES:
         assert config.template_hash(before, role) == config.template_hash(after, role)
 
 
 def test_a_pod_setting_rolls_its_own_role_alone(example: Example) -> None:
     before = example.make()
     after = example.make(coordinator={"pod": {"env": [{"name": "A", "value": "1"}]}})
-    assert [role for role in enums.Role if _hashes(before)[role] != _hashes(after)[role]] == [C]
+    assert [role for role in enums.STANDARD_ROLES if _hashes(before)[role] != _hashes(after)[role]] == [C]
 
 
 def test_another_image_rolls_its_role(example: Example) -> None:
     before = example.make()
     after = dataclasses.replace(before, images={**before.images, R: "example/rljob:2"})
-    assert [role for role in enums.Role if _hashes(before)[role] != _hashes(after)[role]] == [R]
+    assert [role for role in enums.STANDARD_ROLES if _hashes(before)[role] != _hashes(after)[role]] == [R]
 
 
 def _hashes(given: Inputs) -> dict[enums.Role, str]:
-    return {role: config.template_hash(given, role) for role in enums.Role}
+    return {role: config.template_hash(given, role) for role in enums.STANDARD_ROLES}
 
 
 @pytest.mark.parametrize(("checkpoints", "read_only"), [("models", False), ("others", True)])
@@ -504,7 +509,7 @@ def test_hubs_are_reached_on_443_but_no_address_of_the_cluster_and_the_verifier_
     example: Example,
 ) -> None:
     given = example.make()
-    policies: dict[enums.Role, Any] = {role: network.network_policy(given, role) for role in enums.Role}
+    policies: dict[enums.Role, Any] = {role: network.network_policy(given, role) for role in enums.STANDARD_ROLES}
     assert policies[V]["spec"]["egress"] == []
     for role in (C, R, T):
         rules = [
@@ -564,7 +569,7 @@ def test_images_are_pulled_with_the_installations_secrets_and_the_runtimes(examp
 
 def test_pods_are_annotated_for_a_prometheus_that_finds_them_so(example: Example) -> None:
     given = dataclasses.replace(example.make(), settings=JobSettings(scrape_annotations=True))
-    for role in enums.Role:
+    for role in enums.STANDARD_ROLES:
         annotations = _template(given, role)["metadata"]["annotations"]
         assert annotations["prometheus.io/port"] == "8080"
         assert annotations["prometheus.io/scrape"] == "true"
@@ -577,7 +582,7 @@ def test_with_tls_a_pod_mounts_its_own_roles_certificate_and_no_ca_key(example: 
         given.job, verifier_cores=2, tls=cluster_placement.tls_files("example.org")
     )
     given = dataclasses.replace(given, configs=resolve.resolve(given.job, placement))
-    for role in enums.Role:
+    for role in enums.STANDARD_ROLES:
         pod = _template(given, role)["spec"]
         assert [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume] == [
             f"sums-tls-{role}"

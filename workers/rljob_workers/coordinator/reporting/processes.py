@@ -135,6 +135,7 @@ _WAITS_ON: dict[str, str] = {
     enums.WaitReason.STALENESS: enums.Role.TRAINER,
     enums.WaitReason.WEIGHTS: enums.Role.TRAINER,
     enums.WaitReason.VERIFIER: enums.Role.VERIFIER,
+    enums.WaitReason.JUDGE: enums.Role.JUDGE,
     enums.WaitReason.NO_PROMPTS: enums.Role.COORDINATOR,
     enums.WaitReason.COORDINATOR: enums.Role.COORDINATOR,
 }

@@ -19,7 +19,8 @@ _TAIL_LINES = 8
 def check(
     configs: Mapping[str, process_config.ProcessConfig], *, programs: launch.Programs, waiting: Callable[[float], None]
 ) -> list[str]:
-    """Let the coordinator check the data, one rollout the model, tokenizer and lengths, one verifier the gold answers.
+    """Let the coordinator check the data, one rollout the model, tokenizer and lengths, one verifier the gold answers;
+    and a judge ask its language model once, where there is one.
 
     Returns what they warn of. `waiting` is called with the elapsed seconds while they are at work. Raises ManifestError
     with all problems that they print (exit code 2), RLJobError if a check itself breaks.
@@ -27,9 +28,11 @@ def check(
     coordinator, rollout, verifier = (
         _first(configs, role) for role in (enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER)
     )
+    judges = [name for name, config in configs.items() if config.role is enums.Role.JUDGE]
     with tempfile.TemporaryDirectory(prefix="rljob-check-") as folder:
         paths = launch.write_configs(
-            {name: configs[name] for name in (coordinator, rollout, verifier)}, pathlib.Path(folder) / "configs"
+            {name: configs[name] for name in (coordinator, rollout, verifier, *judges)},
+            pathlib.Path(folder) / "configs",
         )
         sources = ("--sources", str(paths[coordinator]))
         commands = [
@@ -37,12 +40,22 @@ def check(
             (*programs(enums.Role.ROLLOUT), "--config", str(paths[rollout]), "--check", *sources),
             (*programs(enums.Role.VERIFIER), "--config", str(paths[verifier]), "--check", *sources),
         ]
-        ended = _run(commands, pathlib.Path(folder), waiting, limit_s=_startup_deadline_s(configs))
+        of_judges = [(*programs(enums.Role.JUDGE), "--config", str(paths[name]), "--check") for name in judges]
+        # The judge's alone has the keys of language models.
+        checks: list[_Check] = [
+            *((command, {}) for command in commands),
+            *((command, launch.judge_keys()) for command in of_judges),
+        ]
+        ended = _run(checks, pathlib.Path(folder), waiting, limit_s=_startup_deadline_s(configs))
     problems = [problem for program in ended for problem in _problems(program)]
     if problems:
         # All of them read the data, so each may find the same fault.
         raise errors.ManifestError(*dict.fromkeys(problems))
     return list(dict.fromkeys(warning for program in ended for warning in _said(program, _WARNING)))
+
+
+# A command, and what its environment has in addition to the others'.
+_Check = tuple[Sequence[str], Mapping[str, str]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,11 +75,11 @@ def _startup_deadline_s(configs: Mapping[str, process_config.ProcessConfig]) -> 
 
 
 def _run(
-    commands: Sequence[Sequence[str]], folder: pathlib.Path, waiting: Callable[[float], None], *, limit_s: float
+    checks: Sequence[_Check], folder: pathlib.Path, waiting: Callable[[float], None], *, limit_s: float
 ) -> list[_Ended]:
-    logs = [folder / f"check-{index}.log" for index in range(len(commands))]
+    logs = [folder / f"check-{index}.log" for index in range(len(checks))]
     env = launch.environment(folder, cache=prepare.cache_dir())
-    started = [_start(command, log, env) for command, log in zip(commands, logs, strict=True)]
+    started = [_start(command, log, {**env, **keys}) for (command, keys), log in zip(checks, logs, strict=True)]
     begin = time.monotonic()
     try:
         while any(process.poll() is None for process in started):
@@ -81,7 +94,7 @@ def _run(
             process.wait()
     return [
         _Ended(command, process.returncode, log.read_text(encoding="utf-8", errors="replace").splitlines())
-        for command, process, log in zip(commands, started, logs, strict=True)
+        for (command, _), process, log in zip(checks, started, logs, strict=True)
     ]
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 import pydantic
 
 from rljob_workers.local.rundir import history, intervals
+from rljob_workers.runtime import judge_costs
 
 
 class _Part(pydantic.BaseModel):
@@ -88,7 +89,7 @@ class Summary(_Part):
 
     logprob_gap_mean: mean distance of the log-probabilities of all sampled tokens between the trainer's weights at the
     step's start and the engine when it sampled them, so with their age; None only while a critic alone is trained.
-    Engine against trainer on the same weights is in the history (`mismatch/abs_diff`).
+    Engine against trainer on the same weights is in the history (`mismatch/abs_diff`). judges: their costs, by reward.
     """
 
     steps: int
@@ -103,9 +104,16 @@ class Summary(_Part):
     prefixes: PrefixesPart
     logprob_gap_mean: list[float | None]
     peak_rss_bytes: dict[str, int]
+    judges: dict[str, judge_costs.Cost] = {}
 
 
-def summarize(run: history.Run, *, wall_s: float, peak_rss_bytes: Mapping[str, int]) -> Summary:
+def summarize(
+    run: history.Run,
+    *,
+    wall_s: float,
+    peak_rss_bytes: Mapping[str, int],
+    judges: Mapping[str, judge_costs.Cost] | None = None,
+) -> Summary:
     """Return the summary of what the history shows so far."""
     return Summary(
         steps=len(run.steps),
@@ -120,6 +128,7 @@ def summarize(run: history.Run, *, wall_s: float, peak_rss_bytes: Mapping[str, i
         prefixes=_prefixes(run),
         logprob_gap_mean=[step.logprob_gap_all for step in run.steps],
         peak_rss_bytes=dict(peak_rss_bytes),
+        judges=dict(judges or {}),
     )
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from rljob_api import enums, process_config
+from rljob_api.manifest.reward_options import JUDGE_KEY_PREFIX
 from rljob_workers.local.run import child, resources
 from rljob_workers.local.rundir import journal, layout
 from rljob_workers.runtime import atomic, device
@@ -16,7 +17,7 @@ Programs = Callable[[enums.Role], Sequence[str]]
 
 
 def own_programs(role: enums.Role) -> Sequence[str]:
-    """Return the four programs as this installation has them; the same that a pod starts."""
+    """Return the programs as this installation has them; the same that a pod starts."""
     return (sys.executable, "-m", f"rljob_workers.{role}")
 
 
@@ -33,14 +34,21 @@ def process_names(configs: Sequence[process_config.ProcessConfig]) -> dict[str, 
 
 
 def environment(temporary: pathlib.Path, *, cache: pathlib.Path) -> dict[str, str]:
-    """Return the environment of every process: ours, unbuffered output, death with its parent, and where files go.
+    """Return the environment of every process: ours, unbuffered output, death with its parent, and where files go. Keys
+    of language models are left out.
 
     The folder that a run is started in is on no one's path: a `random.py` that lies there is not the library's.
     temporary: for files that no one needs after the run. cache: for compiled kernels, which the next run needs again.
     """
     own = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "RLJOB_DIE_WITH_PARENT": "1"}
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor"), "TRITON_CACHE_DIR": str(cache / "triton")}
-    return {**caches, **os.environ, **own, "TMPDIR": str(temporary)}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(JUDGE_KEY_PREFIX)}
+    return {**caches, **ours, **own, "TMPDIR": str(temporary)}
+
+
+def judge_keys() -> dict[str, str]:
+    """Return what the judge has in its environment and no other process has: the keys of language models."""
+    return {name: value for name, value in os.environ.items() if name.startswith(JUDGE_KEY_PREFIX)}
 
 
 class Launcher:
@@ -87,9 +95,13 @@ class Launcher:
             name=name,
             command=[*self._programs(role), "--config", str(path)],
             log=self._directory.logs / f"{name}.jsonl",
-            env=self._env if name not in self._gpus else {**self._env, device.VISIBLE: ",".join(self._gpus[name])},
+            env=self._env_of(name, role),
             inherited_fds=self._inherited_fds,
         )
+
+    def _env_of(self, name: str, role: enums.Role) -> Mapping[str, str]:
+        gpus = {device.VISIBLE: ",".join(self._gpus[name])} if name in self._gpus else {}
+        return {**self._env, **gpus, **(judge_keys() if role is enums.Role.JUDGE else {})}
 
     def _next_attempt(self, config: process_config.TrainerConfig) -> process_config.TrainerConfig:
         self._attempt += 1

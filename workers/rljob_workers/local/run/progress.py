@@ -82,7 +82,7 @@ def _doing(name: str, state: supervise.State, status: types.RunStatus | None) ->
         return "starting" if status is None else str(status.phase).lower()
     pod = None if status is None else _pod_of(name, state.role, status)
     if pod is None:
-        return "running" if state.role is enums.Role.VERIFIER else "starting"
+        return "running" if state.role in (enums.Role.VERIFIER, enums.Role.JUDGE) else "starting"
     return "  ".join(_pod_facts(pod))
 
 

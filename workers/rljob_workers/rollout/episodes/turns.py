@@ -118,7 +118,7 @@ def record_of(
 
 
 async def graded(answer: Answer, grader: protocols.Grader, *, prompt: str, turn: int = 0) -> GradedTurn:
-    """Have an answer graded. Raises SandboxError without a verdict: the attempt fails, it does not score 0."""
+    """Have an answer graded. Raises SandboxError or JudgeError without a verdict: it does not score 0."""
     verdict = await grader.grade(
         prompt=prompt,
         completion=answer.text,
@@ -130,8 +130,10 @@ async def graded(answer: Answer, grader: protocols.Grader, *, prompt: str, turn:
 
 
 def reward_of(verdict: types.Verdict, *, turn: int = 0) -> float:
-    """Raises SandboxError if the verdict carries none."""
+    """Raises SandboxError if the verdict carries none, JudgeError if that is a judge's doing."""
     if verdict.reason is enums.VerdictReason.INFRA_FAILURE or verdict.reward is None:
+        if verdict.detail.startswith(enums.JUDGE_UNAVAILABLE):
+            raise errors.JudgeError(f"no verdict for turn {turn}: {verdict.detail}")
         raise errors.SandboxError(f"no verdict for turn {turn}: {verdict.detail or verdict.reason}")
     return verdict.reward
 

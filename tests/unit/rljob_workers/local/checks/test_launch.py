@@ -267,6 +267,36 @@ def test_temporary_files_go_where_the_run_says_and_compiled_kernels_where_they_a
     assert found["TRITON_CACHE_DIR"] == "/chosen"
 
 
+def test_the_judge_alone_has_the_keys_of_language_models(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLJOB_JUDGE_KEY_OPENAI_TOKEN", "secret-key")
+    directory = layout.RunDir(tmp_path / "run")
+    directory.claim(directory.admit(name="small", spec={}, manifest_dir=tmp_path), MANIFEST)
+    log = journal.Journal(directory.journal)
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    launcher = launch.Launcher(
+        configs={**configs(tmp_path), "judge": configs(tmp_path)["verifier"]},
+        directory=directory,
+        programs=lambda role: ("sh", "-c", f'echo "$RLJOB_JUDGE_KEY_OPENAI_TOKEN" > {seen}/{role}'),
+        log=log,
+        clock=FakeClock(),
+        attempt=0,
+        env=launch.environment(tmp_path, cache=tmp_path),
+    )
+    roles = (enums.Role.JUDGE, enums.Role.VERIFIER, enums.Role.COORDINATOR)
+    for child in [launcher.spawn(str(role), role) for role in roles]:
+        while child.poll() is None:
+            pass
+    log.close()
+    assert {path.name: path.read_text().strip() for path in seen.iterdir()} == {
+        "judge": "secret-key",
+        "verifier": "",
+        "coordinator": "",
+    }
+
+
 def test_a_file_of_the_working_folder_is_no_module_of_a_role(tmp_path: pathlib.Path) -> None:
     (tmp_path / "random.py").write_text("raise SystemExit('the wrong one')")
     command = [*launch.own_programs(enums.Role.COORDINATOR), "--help"]

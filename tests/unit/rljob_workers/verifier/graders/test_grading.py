@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rljob_api import enums, errors, process_config, types
 from rljob_api.manifest.base import Decimal
+from rljob_workers.rpc import verify_service
 from rljob_workers.runtime import clock, metrics
 from rljob_workers.verifier import frames, grading, pool, replies, service
 from rljob_workers.verifier.graders import base, registry
@@ -237,7 +238,7 @@ async def test_caller_that_goes_away_does_not_end_what_another_waits_for(make_it
 
 async def test_too_many_items_are_refused_whole(make_item: MakeItem) -> None:
     async def use(bench: Bench) -> None:
-        with pytest.raises(grading.OverloadedError, match="would add 5"):
+        with pytest.raises(verify_service.OverloadedError, match="would add 5"):
             await bench.grading.verify([make_item("6", sample_id=str(n)) for n in range(5)])
         assert bench.seen == []
         quick = await bench.grading.verify([make_item("quick", sample_id=str(n)) for n in range(5)])
