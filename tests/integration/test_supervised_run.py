@@ -5,12 +5,15 @@ import signal
 
 import pytest
 
+from rljob_api import enums
 from rljob_testing.runs import Runs
+from rljob_workers.coordinator.ledger import database, retention
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SUPERVISED, STEPS = 8, 10
 EVERY_EXAMPLE = "RLJOB_EVERY_EXAMPLE"
+IN_LEDGER = "SELECT prompt_id FROM groups WHERE step = ? AND state = 'trained' ORDER BY step_position"
 
 
 def changes(rljob: Runs) -> dict[str, object]:
@@ -26,8 +29,19 @@ def changes(rljob: Runs) -> dict[str, object]:
 
 
 def supervised(rljob: Runs, run_dir: str = "run") -> list[tuple[int, str]]:
-    """Return (step, example) in the order of training."""
-    return [(step, prompt) for step, prompt in rljob.trained_prompts(run_dir) if step <= SUPERVISED]
+    """Return (step, example) in the order of training; what a checkpoint lets go of a step comes before the rest."""
+    ledger = database.Database(rljob.folder / run_dir / "state/ledger.sqlite", read_only=True)
+    try:
+        return [
+            (step, prompt)
+            for step in range(1, SUPERVISED + 1)
+            for prompt in (
+                *(m.ref.prompt_id for m in retention.of_step(ledger, step) if m.kind is enums.GroupKind.EXAMPLE),
+                *(row["prompt_id"] for row in ledger.all(IN_LEDGER, step)),
+            )
+        ]
+    finally:
+        ledger.close()
 
 
 def losses(rljob: Runs, run_dir: str = "run") -> list[float]:
@@ -45,8 +59,8 @@ def test_rl_goes_on_from_what_supervised_steps_learned(rljob: Runs) -> None:
     evaluated = sorted({line["step"] for line in rljob.history() if line["kind"] == "evaluation"})
     assert evaluated == [0, SUPERVISED, STEPS]
     epochs = [sorted(prompt for step, prompt in supervised(rljob) if (step > 4) == late) for late in (False, True)]
+    assert len(set(epochs[0])) == len(epochs[0]) == 64
     assert epochs[0] == epochs[1], "each example once an epoch"
-    assert len(set(epochs[0])) == 64
     assert rljob.summary()["reward_mean"][:SUPERVISED] == [None] * SUPERVISED
     assert rljob.audit() == ""
 

@@ -97,8 +97,8 @@ class PromptTokenizer:
         example = examples.of_record(record)
         if record.columns.get(examples.RENDERED) is True:
             return self.encode_more(str(example.prompt)), self.encode_more(example.answer)
-        asked = dataclasses.replace(record, columns={**record.columns, "prompt": example.prompt})
-        prompt = self.prompt_ids(asked)
+        prompted = dataclasses.replace(record, columns={**record.columns, "prompt": example.prompt})
+        prompt = self.prompt_ids(prompted)
         if self._template == prompts.CHAT and "input_ids" not in record.columns:
             messages = (
                 [{"role": "user", "content": example.prompt}] if isinstance(example.prompt, str) else example.prompt

@@ -13,23 +13,23 @@ def lines(spec: JobSpec, folder: pathlib.Path) -> list[str]:
     """
     if spec.sft is None:
         return []
-    told, count, known = [], 0.0, True
+    sentences, count, is_counted = [], 0.0, True
     for source in with_absolute_paths(spec, str(folder)).data.example_sources:
         if source.path is None or not pathlib.Path(source.path).exists():
-            told.append(f"{source.name}: not read here")
-            known = False
+            sentences.append(f"{source.name}: not read here")
+            is_counted = False
             continue
         loaded, problems = records.inspect_source(source)
         count += len(loaded.records) * source.weight
         unusable = f", {len(problems)} that cannot be used" if problems else ""
-        told.append(f"{source.name}: {len(loaded.records)} examples{unusable}")
+        sentences.append(f"{source.name}: {len(loaded.records)} examples{unusable}")
     per_step = spec.sft.examples_per_step
     longest = per_step * spec.longest_row
     size = f"{per_step} examples a step, at most {longest:,} tokens"
-    if known or spec.sft.steps:
+    if is_counted or spec.sft.steps:
         steps = spec.sft.num_steps(round(count))
         epochs = f", {steps * per_step / count:.2g} epochs" if count else ""
-        told.append(f"{steps} of {spec.max_steps} steps{epochs}; {size}")
+        sentences.append(f"{steps} of {spec.max_steps} steps{epochs}; {size}")
     else:
-        told.append(f"{spec.sft.epochs} epochs; {size}")
-    return told
+        sentences.append(f"{spec.sft.epochs} epochs; {size}")
+    return sentences
