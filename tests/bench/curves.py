@@ -175,10 +175,10 @@ def fill(cells: Iterable[Cell], results: pathlib.Path, *, run: Callable[[Cell], 
     return failed
 
 
-def steps_to_target(rewards: Sequence[float]) -> int | None:
-    """Return the first step at which the mean of the WINDOW steps up to it reaches TARGET, or None."""
+def steps_to_target(rewards: Sequence[float], target: float = TARGET) -> int | None:
+    """Return the first step at which the mean of the WINDOW steps up to it reaches the target, or None."""
     for end in range(WINDOW, len(rewards) + 1):
-        if statistics.fmean(rewards[end - WINDOW : end]) >= TARGET:
+        if statistics.fmean(rewards[end - WINDOW : end]) >= target:
             return end
     return None
 

@@ -22,6 +22,16 @@ class Difference:
         return text if abs(self.mean) >= 2 * self.error else f"({text})"
 
     @property
+    def in_errors(self) -> str:
+        """Return how far from its base it is in standard errors, as in "is within one standard error of"."""
+        if self.error is None:
+            return "has too few pairs of runs to tell how far it is from"
+        if abs(self.mean) <= self.error:
+            return "is within one standard error of"
+        away = abs(self.mean) / self.error if self.error else math.inf
+        return f"is {away:.1f} standard errors {'below' if self.mean < 0 else 'above'}"
+
+    @property
     def in_words(self) -> str:
         """Return what it is where it stands for a cost of accuracy: a gain, a cost, or nothing that can be reported."""
         if self.error is None:

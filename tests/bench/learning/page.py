@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
-from tests.bench import paired
+from tests.bench import curves, paired
 from tests.bench.learning import results, sides
 
 TASKS = {
@@ -11,7 +11,8 @@ TASKS = {
     "word sums": "a calculation, then `#### 47`; `gsm8k`, a tenth for the format alone",
     "spelling": "a word backward; reasoning-gym's `spell_backward`, a part for each letter in its place",
     "counting": "shapes among up to eight things, as `[2]`; `clevr_count_70k`",
-    "guessing": "a number from 1 to 9 in three turns with hints; `crds/examples/guess_number.py`, 7 of 9 at best",
+    "guessing": "a number from 1 to 9 in three turns with hints; `crds/examples/guess_number.py`, 7 of 9 at best; all"
+    " nine are trained, and asked in the end",
 }
 _TITLES = {
     "peer": "## TRL",
@@ -46,13 +47,48 @@ def _section(group: str, runs: Sequence[results.Run], names: Sequence[str]) -> l
         _TITLES[group],
         _EXPLAINED[group],
         "",
-        f"| less {base} | {' | '.join(names)} | all tasks | sampled | whole curve | distance |",
-        f"|{'---|' * (len(names) + 5)}",
+        f"| less {base} | {' | '.join(names)} | all tasks | sampled | whole curve | pairs | distance |",
+        f"|{'---|' * (len(names) + 6)}",
         *rows.values(),
         "",
         *(f"- {name}: {sides.SIDES[name].what}." for name in (base, *rows)),
         "",
+        *(_to_target(runs, names) if group == "peer" else []),
+        *_in_words([name for name in rows if sides.SIDES[name].is_default], base, runs, names),
     ]
+
+
+def _in_words(defaults: Sequence[str], base: str, runs: Sequence[results.Run], names: Sequence[str]) -> list[str]:
+    """Return what the defaults cost over all tasks, held out."""
+    lines = []
+    for side in defaults:
+        found = paired.pooled(list(results.by_task(runs, side=side, base_side=base, tasks=names).values()))
+        lines.append(f"- {side} {found.in_errors} {base}: {found.mean:+.3f} over all tasks.")
+    return ["The defaults, held out:", *lines, ""] if lines else []
+
+
+def _to_target(runs: Sequence[results.Run], names: Sequence[str]) -> list[str]:
+    """Return a table of what TRL takes to a target against ours, over the seeds that both have."""
+    lines = []
+    for name in names:
+        ours, theirs = (
+            {run.cell.seed: run for run in runs if (run.cell.task, run.cell.side) == (name, side)}
+            for side in (sides.BASES["peer"], sides.PEER)
+        )
+        if not (seeds := sorted(ours.keys() & theirs.keys())):
+            continue
+        target = statistics.fmean(ours[seed].halfway for seed in seeds)
+        seconds = [_mean_of_all([side[seed].seconds_to(target) for seed in seeds]) for side in (ours, theirs)]
+        cells = ["-" if each is None else f"{each:.1f}" for each in seconds]
+        share = f"{seconds[0] / seconds[1]:.2f}" if seconds[0] and seconds[1] else "-"
+        lines.append(f"| {name} | {target:.2f} | {' | '.join(cells)} | {share} |")
+    return [*_TARGET.splitlines(), *lines, ""]
+
+
+def _mean_of_all(values: Sequence[float | None]) -> float | None:
+    """Return the mean, None where one is missing."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if len(known) == len(values) else None
 
 
 def _row(side: str, base: str, runs: Sequence[results.Run], names: Sequence[str]) -> str:
@@ -60,9 +96,10 @@ def _row(side: str, base: str, runs: Sequence[results.Run], names: Sequence[str]
     if not ends:
         return ""
     samples = results.by_task(runs, side=side, base_side=base, tasks=names, name="sampled")
-    curves = results.by_task(runs, side=side, base_side=base, tasks=names, name="area")
+    areas = results.by_task(runs, side=side, base_side=base, tasks=names, name="area")
     cells = [str(ends.get(name, "-")) for name in names]
-    cells += [str(paired.pooled(list(part.values()))) for part in (ends, samples, curves)]
+    pooled = [paired.pooled(list(part.values())) for part in (ends, samples, areas)]
+    cells += [*map(str, pooled), str(pooled[0].num_pairs)]
     gap = _mean([run.gap for run in runs if run.cell.side == side])
     return f"| {side} | {' | '.join(cells)} | {gap} |"
 
@@ -83,12 +120,18 @@ Each side less the synchronous one (lag 0) on the same questions in the same ord
 held-out score of the last version, mean over seeds with the standard error of the mean, in brackets what is less than
 two of them. *All tasks* counts every task alike. *Sampled*: the same at temperature 1 instead of greedy. *Whole curve*:
 of the mean reward over all steps, where being behind shows by itself. *Distance*: mean absolute difference of a token's
-log-probabilities by the policy that trains and by the one that sampled.""".lstrip(),
+log-probabilities by the policy that trains and by the one that sampled. *Pairs*: of runs, over all tasks.""".lstrip(),
     "peer": "The same, of another trainer: our graders score its samples and its last weights.",
     "recipes": (
         "Algorithms of `crds/examples/recipes` ([recipes](recipes.md)), four updates a step, no lag; each less GRPO."
     ),
 }
+_TARGET = f"""
+Seconds of one core, sampling and updates, until the mean reward of {curves.WINDOW} steps is halfway from ours of the
+first steps to ours of the last ones; mean over seeds, - where a seed does not reach it.
+
+| task | target | ours | TRL | ours / TRL |
+|---|---|---|---|---|"""
 _HEAD = """# Learning per sample
 <!-- Written by `python -m tests.bench.learning --max-runs 0` from docs/learning.jsonl. -->
 Which setting learns as well as another from the same number of samples. Sides of a pair have the same base model,

@@ -2,15 +2,17 @@
 
 import json
 import pathlib
-import resource
 import socket
 import statistics
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tests.bench.learning import scoring, sides, tasks
 
 PROGRAM = pathlib.Path(__file__).with_name("trl_program.py")
+# In the program's output, a number: what its steps took of the processor. Our grading, milliseconds, is not in it.
+CPU_SECONDS = "cpu_s.json"
 
 
 def train(
@@ -18,39 +20,52 @@ def train(
 ) -> scoring.Outcome:
     """Return the outcome of a program that trains as `trl_program.py` does; `command` starts it.
 
-    Tasks of several turns are not for it. Raises CalledProcessError if it fails.
+    Tasks of several turns are not for it. Raises CalledProcessError if it fails, and ValueError if its steps are not of
+    the same samples as ours: each question of the step, `sides.GROUP_SIZE` times.
     """
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     questions = tasks.order(task.train, seed=cell.seed, count=cell.steps * sides.PROMPTS_PER_STEP)
     listed, out = folder / "questions.json", folder / "peer"
     listed.write_text(json.dumps([record.prompt for record in questions]), encoding="utf-8")
     ours, theirs = socket.socketpair()
     arguments = [base, listed, out, cell.seed, cell.steps, sides.LEARNING_RATE, task.max_tokens, theirs.fileno()]
     rewards = []
-    with (folder / "peer.log").open("w", encoding="utf-8") as log, ours:
-        started = subprocess.Popen(
+    with (
+        (folder / "peer.log").open("w", encoding="utf-8") as log,
+        subprocess.Popen(
             [*command, *map(str, arguments)], pass_fds=[theirs.fileno()], stdout=log, stderr=subprocess.STDOUT
-        )
+        ) as started,
+    ):
         theirs.close()
-        with ours.makefile("rw", encoding="utf-8") as channel:
+        # Closed before the program is waited for: it ends where no rewards come any more.
+        with ours, ours.makefile("rw", encoding="utf-8") as channel:
             for line in channel:
-                scores = _scores(task, questions, json.loads(line))
+                request = json.loads(line)
+                _check(request["questions"], step=len(rewards))
+                scores = _scores(task, questions, request)
                 rewards.append(statistics.fmean(scores))
                 channel.write(json.dumps(scores) + "\n")
                 channel.flush()
-        if started.wait() != 0:
-            raise subprocess.CalledProcessError(started.returncode, command, (folder / "peer.log").read_text()[-2000:])
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if started.returncode != 0:
+        raise subprocess.CalledProcessError(started.returncode, command, (folder / "peer.log").read_text()[-2000:])
+    if len(rewards) != cell.steps:
+        raise ValueError(f"{len(rewards)} of {cell.steps} steps asked for rewards")
     sampler = scoring.sampler_of(out, base)
     return scoring.Outcome(
         rewards=tuple(rewards),
         held_out=scoring.score(sampler, task, greedy=True),
         sampled=scoring.score(sampler, task, greedy=False),
         gap=0.0,
-        cpu_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        cpu_s=json.loads((out / CPU_SECONDS).read_text(encoding="utf-8")),
     )
 
 
-def _scores(task: tasks.Task, questions: Sequence[tasks.Record], request: dict[str, list[object]]) -> list[float]:
+def _check(asked: Sequence[int], *, step: int) -> None:
+    first = step * sides.PROMPTS_PER_STEP
+    ours = [index for index in range(first, first + sides.PROMPTS_PER_STEP) for _ in range(sides.GROUP_SIZE)]
+    if sorted(asked) != ours:
+        raise ValueError(f"step {step + 1} asks about questions {min(asked)} to {max(asked)}, {len(asked)} answers")
+
+
+def _scores(task: tasks.Task, questions: Sequence[tasks.Record], request: Mapping[str, Any]) -> list[float]:
     pairs = zip(request["questions"], request["completions"], strict=True)
-    return [task.begin(questions[int(str(index))]).respond(str(text)).reward for index, text in pairs]
+    return [task.begin(questions[index]).respond(text).reward for index, text in pairs]

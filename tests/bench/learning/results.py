@@ -6,10 +6,10 @@ import pathlib
 import statistics
 from collections.abc import Iterable, Sequence
 
-from tests.bench import paired
+from tests.bench import curves, paired
 from tests.bench.learning import sides
 
-FIRST = 3
+FIRST, LAST = 3, 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,16 @@ class Run:
     def first_reward(self) -> float:
         """What the base model earns: the mean of the first steps."""
         return statistics.fmean(self.rewards[:FIRST])
+
+    @property
+    def halfway(self) -> float:
+        """The reward halfway from the first steps to the last ones."""
+        return (self.first_reward + statistics.fmean(self.rewards[-LAST:])) / 2
+
+    def seconds_to(self, target: float) -> float | None:
+        """Return the processor seconds until the mean of a few steps reached a reward; None: it never did."""
+        steps = curves.steps_to_target(self.rewards, target)
+        return None if steps is None else self.cpu_s * steps / len(self.rewards)
 
     @property
     def area(self) -> float:

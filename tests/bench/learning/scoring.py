@@ -13,7 +13,7 @@ from tests.bench.learning import base_model, sampling, tasks
 class Outcome:
     """rewards: mean of each step's samples. held_out: mean greedy score of the last version on questions that were not
     trained; sampled: the same at temperature 1. gap: mean over the steps of |log-probability of the trainer's policy -
-    that of the sampling one|. cpu_s: of the run, base model and imports left out.
+    that of the sampling one|. cpu_s: of the steps alone, with sampling and grading: loading and scoring are left out.
     """
 
     rewards: tuple[float, ...]

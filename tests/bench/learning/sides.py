@@ -27,6 +27,11 @@ class Side:
     group: str = "staleness"
     is_peer: bool = False
 
+    @property
+    def is_default(self) -> bool:
+        """Return whether this is what a manifest without `spec.algorithm` does, with old samples."""
+        return self.lag > 0 and not self.algorithm
+
 
 def _loss(**loss: object) -> Changes:
     return {"loss": loss}
@@ -98,8 +103,9 @@ _RECIPES: Mapping[str, tuple[str, Changes]] = {
     "CISPO": ("clipped weights, every token keeps its gradient", _recipe("cispo")),
 }
 # Whoever changes a default deletes the stored runs of the sides that are "the defaults", so that they are run again.
+PEER = "TRL"
 SIDES: Mapping[str, Side] = {
-    "TRL": Side(lag=0, what="TRL's `GRPOTrainer`, synchronous, as it comes", group="peer", is_peer=True),
+    PEER: Side(lag=0, what="TRL's `GRPOTrainer`, synchronous, as it comes", group="peer", is_peer=True),
     **{
         f"lag {lag}": Side(
             lag=lag, what="the defaults, so `proximal: Behavior`" if lag else "synchronous, the defaults"

@@ -36,7 +36,6 @@ def train(
 
     after_step: gets what the coordinator reads of each step to judge how a run learns.
     """
-    started = time.process_time()
     lag = sides.SIDES[cell.side].lag
     manifest = sides.manifest(cell, model=str(base), max_tokens=task.max_tokens, learning_rate=learning_rate)
     found = learning.resolved(manifest, folder)
@@ -48,6 +47,7 @@ def train(
     versions = collections.deque([_weights(policy, names)], maxlen=lag + 1)
     questions = tasks.order(task.train, seed=cell.seed, count=cell.steps * sides.PROMPTS_PER_STEP)
     rewards, gaps = [], []
+    started = time.process_time()
     for step in range(1, cell.steps + 1):
         version = max(0, step - 1 - lag)
         sampler.load(versions[0])
@@ -59,13 +59,14 @@ def train(
         after_step(judged.point_of(step, summary, learned.stats))
         gaps.append(learned.stats.get(enums.StepStat.BEHAVIOR_ABS_DIFF, 0.0))
         versions.append(_weights(policy, names))
+    cpu_s = time.process_time() - started
     sampler.load(versions[-1])
     return scoring.Outcome(
         rewards=tuple(rewards),
         held_out=scoring.score(sampler, task, greedy=True),
         sampled=scoring.score(sampler, task, greedy=False),
         gap=statistics.fmean(gaps),
-        cpu_s=time.process_time() - started,
+        cpu_s=cpu_s,
     )
 
 

@@ -4,13 +4,15 @@ usage: trl_program.py MODEL_DIR QUESTIONS_JSON OUT_DIR SEED STEPS LEARNING_RATE 
 
 Same model folder, questions in the same order, numbers of samples, answer length, learning rate and optimizer settings
 as our side; float32, and as it comes else. The end token is the tokenizer's own, so nothing after it is trained.
-Rewards are asked for on the socket FD, a line of JSON each way: our graders score both sides. Writes the last weights.
+Rewards are asked for on the socket FD, a line of JSON each way: our graders score both sides. Writes the last weights,
+and cpu_s.json: the processor seconds of the steps, loading left out.
 """
 
 import json
 import pathlib
 import socket
 import sys
+import time
 
 SAMPLES = 8
 
@@ -47,8 +49,11 @@ def main(
     trainer = trl.GRPOTrainer(
         model=model, reward_funcs=score, args=config, train_dataset=data, processing_class=tokenizer
     )
+    started = time.process_time()
     trainer.train()
+    cpu_s = time.process_time() - started
     trainer.save_model(out)
+    (pathlib.Path(out) / "cpu_s.json").write_text(json.dumps(cpu_s), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -89,9 +89,20 @@ def test_the_page_has_a_row_for_each_side_that_was_run_and_none_for_others() -> 
     runs.append(make_run(0.2, side="lag 4", seed=1, rewards=(0.1, 0.1, 0.2, 0.2), sampled=0.35))
     text = page.text(runs)
     rows = [line for line in text.splitlines() if line.startswith("| lag 4 |")]
-    assert rows[0] == "| lag 4 | -0.200 ± 0.100 | -0.200 ± 0.100 | -0.050 ± 0.000 | -0.075 ± 0.025 | 0.01 |"
+    assert rows[0] == "| lag 4 | -0.200 ± 0.100 | -0.200 ± 0.100 | -0.050 ± 0.000 | -0.075 ± 0.025 | 2 | 0.01 |"
+    assert "- lag 4 is 2.0 standard errors below lag 0: -0.200 over all tasks." in text.splitlines()
     assert "| lag 2 | -" not in text
     assert "## Recipes" not in text
+
+
+def test_the_page_says_what_a_peer_takes_to_half_of_our_gain() -> None:
+    """Halfway is 0.16: means of three steps reach it with step 6 of ours and step 8 of the peer's."""
+    ours, theirs = (0.0,) * 3 + (0.2, 0.2, 0.4, 0.4, 0.4), (0.0,) * 5 + (0.2, 0.2, 0.2)
+    runs = [dataclasses.replace(make_run(rewards=ours), cpu_s=4.0)]
+    runs.append(dataclasses.replace(make_run(rewards=theirs, side="TRL"), cpu_s=16.0))
+    assert "| addition | 0.16 | 3.0 | 16.0 | 0.19 |" in page.text(runs)
+    runs[1] = dataclasses.replace(runs[1], rewards=(0.0,) * 8)
+    assert "| addition | 0.16 | 3.0 | - | - |" in page.text(runs)
 
 
 def test_the_page_in_the_documentation_is_what_its_results_make() -> None:
@@ -177,17 +188,18 @@ def test_a_run_sees_every_prompt_once_before_any_twice(made: dict[str, tasks.Tas
 
 _PROGRAM = """
 import json, pathlib, shutil, socket, sys
-base, questions, out, seed, steps, rate, max_tokens, fd = sys.argv[1:]
+samples, base, questions, out, seed, steps, rate, max_tokens, fd = sys.argv[1:]
 channel = socket.socket(fileno=int(fd)).makefile("rw", encoding="utf-8")
 prompts = json.loads(pathlib.Path(questions).read_text())
 for step in range(int(steps)):
-    numbers = range(16 * step, 16 * step + 16)
+    numbers = [16 * step + place for place in range(16) for _ in range(int(samples))]
     # Every sum right but that of the step's first question.
     texts = [str(sum(map(int, prompts[number].rstrip("=").split("+"))) + (number % 16 == 0)) for number in numbers]
     channel.write(json.dumps({"questions": list(numbers), "completions": texts}) + chr(10))
     channel.flush()
-    assert json.loads(channel.readline()) == [0.0] + [1.0] * 15
+    assert json.loads(channel.readline()) == [0.0] * int(samples) + [1.0] * 15 * int(samples)
 shutil.copytree(base, out)
+(pathlib.Path(out) / "cpu_s.json").write_text("2.5")
 """
 
 
@@ -198,9 +210,15 @@ def test_a_peer_gets_the_questions_in_order_and_our_scores_and_its_last_weights_
     base.mkdir()
     torch.manual_seed(0)
     base_model.new_model(base_model.write_tokenizer(base, made.values())).save_pretrained(base)
-    outcome = peer.train(CELL, made["addition"], base, tmp_path, [sys.executable, "-c", _PROGRAM])
+    outcome = peer.train(CELL, made["addition"], base, tmp_path, [sys.executable, "-c", _PROGRAM, "8"])
     assert outcome.rewards == (15 / 16,) * CELL.steps
     assert outcome.held_out == scoring.score(scoring.sampler_of(base, base), made["addition"], greedy=True)
+    assert outcome.cpu_s == 2.5
+
+
+def test_a_peer_with_fewer_samples_than_we_have_is_refused(made: dict[str, tasks.Task], tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match="step 1 asks about questions 0 to 15, 64 answers"):
+        peer.train(CELL, made["addition"], tmp_path, tmp_path, [sys.executable, "-c", _PROGRAM, "4"])
 
 
 def test_a_peer_that_fails_is_an_error_with_its_last_words(made: dict[str, tasks.Task], tmp_path: pathlib.Path) -> None:

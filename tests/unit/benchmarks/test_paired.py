@@ -53,3 +53,19 @@ def test_difference_in_words_is_a_cost_a_gain_or_nothing_that_can_be_told(
     mean: float, error: float | None, words: str
 ) -> None:
     assert paired.Difference(mean, error, 10).in_words == words
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "words"),
+    [
+        (-0.02, 0.02, "is within one standard error of"),
+        (-0.03, 0.02, "is 1.5 standard errors below"),
+        (0.05, 0.02, "is 2.5 standard errors above"),
+        (-0.03, 0.0, "is inf standard errors below"),
+        (-0.03, None, "has too few pairs of runs to tell how far it is from"),
+    ],
+)
+def test_how_far_a_difference_is_from_nothing_is_said_in_its_standard_errors(
+    mean: float, error: float | None, words: str
+) -> None:
+    assert paired.Difference(mean, error, 10).in_errors == words
