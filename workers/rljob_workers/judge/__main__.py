@@ -33,8 +33,8 @@ async def _check(config: process_config.JudgeConfig) -> int:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
         return int(enums.ExitCode.BAD_INPUT)
-    asked = (service.first_answer(reward.name, judge) for reward, judge in zip(config.rewards, judges, strict=True))
-    unfit = [each for each in await asyncio.gather(*asked) if each is not None]
+    answers = (service.first_answer(reward.name, judge) for reward, judge in zip(config.rewards, judges, strict=True))
+    unfit = [each for each in await asyncio.gather(*answers) if each is not None]
     for each in unfit:
         print(f"{'warning' if each.answered else 'error'}: {each.sentence}", file=sys.stderr)
     return int(enums.ExitCode.OK if all(each.answered for each in unfit) else enums.ExitCode.BAD_INPUT)

@@ -67,9 +67,9 @@ class Judging:
         for place, item in enumerate(items):
             for index in self._indexes(item):
                 places.setdefault(index, []).append(place)
-        asked = [self._judges[index].scores([items[place] for place in own]) for index, own in places.items()]
+        questions = [self._judges[index].scores([items[place] for place in own]) for index, own in places.items()]
         scores: list[dict[int, verdicts.Score]] = [{} for _ in items]
-        for (index, own), of_reward in zip(places.items(), await asyncio.gather(*asked), strict=True):
+        for (index, own), of_reward in zip(places.items(), await asyncio.gather(*questions), strict=True):
             for place, score in zip(own, of_reward, strict=True):
                 scores[place][index] = score
                 result = "verdict" if isinstance(score, float) else "unavailable"

@@ -48,7 +48,7 @@ def make_judges(
     post: transport.Post = transport.post,
 ) -> list[verdicts.Judge]:
     """Return the judge of each reward. Raises ManifestError for a key that is not there."""
-    made = []
+    judges = []
     for reward in config.rewards:
         options = JudgeOptions.model_validate(reward.config)
         door = calls.Calls(
@@ -59,8 +59,8 @@ def make_judges(
             clock=clock,
             post=post,
         )
-        made.append(verdicts.Judge(options=options, door=door, clock=clock))
-    return made
+        judges.append(verdicts.Judge(options=options, door=door, clock=clock))
+    return judges
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ class Judge:
             return 0.5
         if not all(texts):
             return float(bool(texts[0]))
-        # Judges favour a position: which answer comes first is as good as random, and the same each time.
+        # Judges favor a position: which answer comes first is as good as random, and the same each time.
         swapped = _digest(list(texts))[0] % 2 == 1
         ordered = (second, first) if swapped else (first, second)
         win = await self._judged(self._question(first, tuple(item.completion for item in ordered)), deadline)
@@ -143,9 +143,9 @@ class Judge:
             self._remembered.popitem(last=False)
 
 
-async def _all(asked: Sequence[Awaitable[float]]) -> list[Score]:
+async def _all(questions: Sequence[Awaitable[float]]) -> list[Score]:
     """Return what each gives, or that the judge is not available; anything else rises once all have ended."""
-    results = await asyncio.gather(*asked, return_exceptions=True)
+    results = await asyncio.gather(*questions, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, calls.UnavailableError):
             raise result
