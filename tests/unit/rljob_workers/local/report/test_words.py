@@ -185,4 +185,5 @@ def test_summary_file_has_exactly_the_promised_keys() -> None:
         "prefixes",
         "logprob_gap_mean",
         "peak_rss_bytes",
+        "judges",
     ]

@@ -129,7 +129,7 @@ def test_run_without_a_first_step_fails_at_the_startup_deadline(tmp_path: pathli
     world, outcome = play(tmp_path, lambda world, at: None)
     assert (outcome.ending, outcome.reason) == (runner.Ending.FAILED, "StartupDeadlineExceeded")
     assert 100.0 <= outcome.wall_s < 110.0
-    assert world.events[-3:] == ["term rollout", "term verifier", "term coordinator"]
+    assert world.events[-3:] == ["term judge", "term verifier", "term coordinator"]
 
 
 def test_step_of_an_earlier_segment_does_not_count_as_a_first_step(tmp_path: pathlib.Path) -> None:
@@ -178,7 +178,7 @@ def test_trainer_that_finished_waits_for_the_last_evaluation(tmp_path: pathlib.P
     world, outcome = play(tmp_path, script)
     assert outcome.ending is runner.Ending.FINISHED
     assert 30.0 <= outcome.wall_s < 35.0
-    assert world.events[-3:] == ["term rollout", "term verifier", "term coordinator"]
+    assert world.events[-3:] == ["term judge", "term verifier", "term coordinator"]
 
 
 def test_rollout_that_dies_during_the_orderly_end_is_not_started_again(tmp_path: pathlib.Path) -> None:

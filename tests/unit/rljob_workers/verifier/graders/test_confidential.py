@@ -11,13 +11,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import pytest
 
 from rljob_api import enums, errors, process_config, types
-from rljob_api.wire.v1 import verify_pb2_grpc
 from rljob_testing import certificates, marked
 from rljob_testing.marked import COMPLETION, GOLD, HIDDEN_TEST, PROMPT
-from rljob_workers.rpc import channel, verify
+from rljob_workers.rpc import channel, verify, verify_service
 from rljob_workers.runtime import clock, metrics
 from rljob_workers.verifier import grading as gradings
-from rljob_workers.verifier import pool, replies, server, service
+from rljob_workers.verifier import pool, replies, service
 from rljob_workers.verifier.graders import base
 from rljob_workers.verifier.sandbox.processes import launcher
 
@@ -120,7 +119,7 @@ async def test_what_a_verdict_carries_is_in_no_log_and_no_metric(field: str, cap
 @contextlib.asynccontextmanager
 async def client_of(graded: gradings.Grading) -> AsyncIterator[verify.GradingClient]:
     serving = channel.aio_server(None)
-    verify_pb2_grpc.add_VerifierServicer_to_server(server.VerifierService(graded), serving)
+    verify_service.serve(graded, serving)
     port = channel.bind(serving, "127.0.0.1:0", None)
     await serving.start()
     client = verify.GradingClient(

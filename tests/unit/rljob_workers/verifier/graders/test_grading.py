@@ -296,7 +296,6 @@ async def test_remembered_verdicts_are_bounded(make_item: MakeItem, monkeypatch:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"rewards": ()}, errors.ManifestError, "at least one reward"),
         ({"execution": {"isolation": {"type": "None"}}}, errors.SandboxError, "allowUnsafe"),
         (
             {"rewards": [{"name": "r", "type": "maths"}]},
@@ -306,7 +305,7 @@ async def test_remembered_verdicts_are_bounded(make_item: MakeItem, monkeypatch:
         ({"rewards": [{"name": "r", "type": "math", "mode": "Compat"}]}, errors.ManifestError, "no compat mode"),
         ({"rewards": [{"name": "r", "type": "math", "config": {"boxed": 1}}]}, errors.ManifestError, "config.boxed"),
     ],
-    ids=["no rewards", "isolation none", "unknown type", "compat of ours", "unknown option"],
+    ids=["isolation none", "unknown type", "compat of ours", "unknown option"],
 )
 def test_config_that_cannot_be_served_is_refused(
     make_config: Callable[..., process_config.VerifierConfig],
