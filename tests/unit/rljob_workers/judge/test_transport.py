@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ async def test_a_redirect_is_a_reply_and_is_not_followed() -> None:
 
 
 async def test_a_connection_that_closes_is_told_without_what_was_sent() -> None:
-    with pytest.raises(transport.BrokenCallError, match="broke off: IncompleteReadError"):
+    with pytest.raises(transport.BrokenCallError, match="broke off: ServerDisconnectedError"):
         await posted(judges.CLOSES)
 
 
@@ -64,4 +65,21 @@ async def test_what_is_no_bounded_reply_breaks_the_call(sent: bytes) -> None:
     async with serving:
         port = serving.sockets[0].getsockname()[1]
         with pytest.raises(transport.BrokenCallError):
+            await transport.post(f"http://127.0.0.1:{port}/v1", b"{}", key="")
+
+
+async def test_a_body_without_an_end_is_cut_at_its_bound() -> None:
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        with contextlib.suppress(OSError):
+            while True:
+                writer.write(b"x" * 65536)
+                await writer.drain()
+        writer.close()
+
+    serving = await asyncio.start_server(connected, "127.0.0.1", 0)
+    async with serving:
+        port = serving.sockets[0].getsockname()[1]
+        with pytest.raises(transport.BrokenCallError, match="ValueError"):
             await transport.post(f"http://127.0.0.1:{port}/v1", b"{}", key="")
