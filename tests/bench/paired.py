@@ -19,7 +19,7 @@ class Difference:
         if self.error is None:
             return f"({self.mean:+.3f})"
         text = f"{self.mean:+.3f} ± {self.error:.3f}"
-        return text if abs(self.mean) >= 2 * self.error else f"({text})"
+        return text if self.mean and abs(self.mean) >= 2 * self.error else f"({text})"
 
     @property
     def in_errors(self) -> str:

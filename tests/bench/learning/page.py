@@ -29,7 +29,7 @@ def text(runs: Sequence[results.Run]) -> str:
 
 
 def _tasks(runs: Sequence[results.Run], names: Sequence[str]) -> list[str]:
-    lines = ["## Tasks", "| task | what it is | first 3 steps | lag 0, held out | seeds |", "|---|---|---|---|---|"]
+    lines = ["## Tasks", "| task | what it is | first 3 steps | lag 0, held out | runs |", "|---|---|---|---|---|"]
     for name in names:
         those = [run for run in runs if (run.cell.task, run.cell.side) == (name, "lag 0")]
         figures = [_mean([run.first_reward for run in those]), _mean([run.held_out for run in those])]
@@ -42,7 +42,7 @@ def _section(group: str, runs: Sequence[results.Run], names: Sequence[str]) -> l
     rows = {name: _row(name, base, runs, names) for name, side in sides.SIDES.items() if side.group == group}
     rows = {name: row for name, row in rows.items() if row and name != base}
     if not rows:
-        return []
+        return [_TITLES[group], _NO_PEER, ""] if group == "peer" else []
     return [
         _TITLES[group],
         _EXPLAINED[group],
@@ -68,17 +68,17 @@ def _in_words(defaults: Sequence[str], base: str, runs: Sequence[results.Run], n
 
 
 def _to_target(runs: Sequence[results.Run], names: Sequence[str]) -> list[str]:
-    """Return a table of what TRL takes to a target against ours, over the seeds that both have."""
+    """Return a table of what TRL takes to a target against ours, over the seeds and base models that both have."""
     lines = []
     for name in names:
         ours, theirs = (
-            {run.cell.seed: run for run in runs if (run.cell.task, run.cell.side) == (name, side)}
+            {(run.cell.seed, run.base): run for run in runs if (run.cell.task, run.cell.side) == (name, side)}
             for side in (sides.BASES["peer"], sides.PEER)
         )
-        if not (seeds := sorted(ours.keys() & theirs.keys())):
+        if not (both := sorted(ours.keys() & theirs.keys())):
             continue
-        target = statistics.fmean(ours[seed].halfway for seed in seeds)
-        seconds = [_mean_of_all([side[seed].seconds_to(target) for seed in seeds]) for side in (ours, theirs)]
+        target = statistics.fmean(ours[key].halfway for key in both)
+        seconds = [_mean_of_all([side[key].seconds_to(target) for key in both]) for side in (ours, theirs)]
         cells = ["-" if each is None else f"{each:.1f}" for each in seconds]
         share = f"{seconds[0] / seconds[1]:.2f}" if seconds[0] and seconds[1] else "-"
         lines.append(f"| {name} | {target:.2f} | {' | '.join(cells)} | {share} |")
@@ -120,12 +120,14 @@ Each side less the synchronous one (lag 0) on the same questions in the same ord
 held-out score of the last version, mean over seeds with the standard error of the mean, in brackets what is less than
 two of them. *All tasks* counts every task alike. *Sampled*: the same at temperature 1 instead of greedy. *Whole curve*:
 of the mean reward over all steps, where being behind shows by itself. *Distance*: mean absolute difference of a token's
-log-probabilities by the policy that trains and by the one that sampled. *Pairs*: of runs, over all tasks.""".lstrip(),
+log-probabilities by the policy that trains and by the one that sampled. *Pairs*: of runs, over all tasks. The error of
+two or three pairs is itself rough, and a task that every side learns to its best shows no cost.""".lstrip(),
     "peer": "The same, of another trainer: our graders score its samples and its last weights.",
     "recipes": (
         "Algorithms of `crds/examples/recipes` ([recipes](recipes.md)), four updates a step, no lag; each less GRPO."
     ),
 }
+_NO_PEER = "Not measured here: no run of it is stored. `--trl` with the Python of an environment that has TRL runs it."
 _TARGET = f"""
 Seconds of one core, sampling and updates, until the mean reward of {curves.WINDOW} steps is halfway from ours of the
 first steps to ours of the last ones; mean over seeds, - where a seed does not reach it.

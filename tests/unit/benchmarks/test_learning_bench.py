@@ -93,6 +93,7 @@ def test_the_page_has_a_row_for_each_side_that_was_run_and_none_for_others() -> 
     assert "- lag 4 is 2.0 standard errors below lag 0: -0.200 over all tasks." in text.splitlines()
     assert "| lag 2 | -" not in text
     assert "## Recipes" not in text
+    assert "no run of it is stored" in text
 
 
 def test_the_page_says_what_a_peer_takes_to_half_of_our_gain() -> None:
@@ -101,6 +102,7 @@ def test_the_page_says_what_a_peer_takes_to_half_of_our_gain() -> None:
     runs = [dataclasses.replace(make_run(rewards=ours), cpu_s=4.0)]
     runs.append(dataclasses.replace(make_run(rewards=theirs, side="TRL"), cpu_s=16.0))
     assert "| addition | 0.16 | 3.0 | 16.0 | 0.19 |" in page.text(runs)
+    assert "no run of it is stored" not in page.text(runs)
     runs[1] = dataclasses.replace(runs[1], rewards=(0.0,) * 8)
     assert "| addition | 0.16 | 3.0 | - | - |" in page.text(runs)
 

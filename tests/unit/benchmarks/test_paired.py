@@ -34,7 +34,12 @@ def test_pooled_without_an_error_of_each_part_has_none() -> None:
 
 @pytest.mark.parametrize(
     ("mean", "error", "text"),
-    [(0.2, 0.05, "+0.200 ± 0.050"), (-0.02, 0.05, "(-0.020 ± 0.050)"), (0.1, None, "(+0.100)")],
+    [
+        (0.2, 0.05, "+0.200 ± 0.050"),
+        (-0.02, 0.05, "(-0.020 ± 0.050)"),
+        (0.0, 0.0, "(+0.000 ± 0.000)"),
+        (0.1, None, "(+0.100)"),
+    ],
 )
 def test_difference_within_two_errors_is_in_brackets(mean: float, error: float | None, text: str) -> None:
     assert str(paired.Difference(mean, error, 2)) == text
