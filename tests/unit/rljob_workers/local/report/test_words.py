@@ -184,4 +184,5 @@ def test_summary_file_has_exactly_the_promised_keys() -> None:
         "throughput",
         "logprob_gap_mean",
         "peak_rss_bytes",
+        "judges",
     ]
