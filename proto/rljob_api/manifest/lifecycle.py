@@ -191,5 +191,5 @@ class ObservabilitySpec(Section):
         max_length=8,
         json_schema_extra=NAMED,
         description="Experiment trackers that also get the metrics of steps and evaluations. One that fails or hangs is"
-        " restarted; training goes on. Keys: spec.coordinator.pod.env.",
+        " restarted; training continues. Keys: spec.coordinator.pod.env.",
     )

@@ -34,7 +34,7 @@ class OptimizerSpec(Section):
     schedule: Literal["Constant", "Linear", "Cosine"] = Field(
         default="Constant", description="Learning rate after the warm-up; Linear and Cosine fall to 0 at maxSteps."
     )
-    max_grad_norm: Decimal = Field(default=Decimal("1.0"), description="Bound on the gradient's L2 norm.")
+    max_grad_norm: Decimal = Field(default=Decimal("1.0"), description="Bound on the global L2 norm of the gradient.")
 
     @rule(
         CelRule(

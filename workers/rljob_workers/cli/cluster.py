@@ -74,8 +74,8 @@ def find(client: kubectl.Kubectl, job: str) -> Job:
 
 def bodies(client: kubectl.Kubectl) -> Sequence[kubectl.Object]:
     """Return all RLJobs of the namespace as the API server has them. Raises ClusterError."""
-    found: Sequence[kubectl.Object] = client.get(_RESOURCE)["items"]
-    return found
+    jobs: Sequence[kubectl.Object] = client.get(_RESOURCE)["items"]
+    return jobs
 
 
 def body(client: kubectl.Kubectl, name: str) -> kubectl.Object:

@@ -70,11 +70,11 @@ class ClusterRuns:
     def _history(self, job: cluster.Job, uid: str, pods: Sequence[cluster.Pod]) -> tuple[history.Run, str]:
         """Return the history as of the job's last step, and why there is none newer than what was read before."""
         key = (job.status.step, job.status.evaluation, job.status.attempt)
-        known = self._histories.get(uid)
-        if known is not None and known[0] == key:
-            return known[1], ""
+        cached = self._histories.get(uid)
+        if cached is not None and cached[0] == key:
+            return cached[1], ""
         pod = next((pod for pod in pods if pod.role == enums.Role.COORDINATOR and pod.ready), None)
-        before = history.Run() if known is None else known[1]
+        before = history.Run() if cached is None else cached[1]
         if pod is None:
             return before, "" if before.steps else "no curves: its coordinator does not run"
         try:
