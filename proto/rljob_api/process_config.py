@@ -12,6 +12,7 @@ spec.trainer.optimizer.learningRate, a process reads as `config.spec.trainer.opt
 `spec` have absolute paths.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializationInfo, field_serializer
@@ -237,6 +238,12 @@ class GraderConfig(RewardSpec):
     memory_bytes: int = 512 << 20
     output_bytes: int = 64 << 10
     user_code: str = ""
+
+
+def graders_of(rewards: Sequence[GraderConfig], suite: str) -> tuple[int, ...]:
+    """Return the indexes of the rewards that grade a suite: its own, else those of training (suite "")."""
+    own = tuple(index for index, reward in enumerate(rewards) if reward.suite == suite)
+    return own or graders_of(rewards, "") if suite else own
 
 
 class VerifierConfig(ProcessConfig):

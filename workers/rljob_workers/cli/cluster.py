@@ -15,6 +15,8 @@ from rljob_workers.local import prepare
 from rljob_workers.local.rundir import log_lines
 
 _RESOURCE = f"rljobs.{enums.API_GROUP}"
+# Of a role's pod: the one that runs the role.
+CONTAINER = "rljob"
 JOB_LABEL, ROLE_LABEL = f"{enums.API_GROUP}/job", f"{enums.API_GROUP}/role"
 
 

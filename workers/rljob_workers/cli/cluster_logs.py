@@ -13,7 +13,6 @@ from rljob_workers.local.rundir import log_lines
 
 # Each pod's log is a connection that is open at the same time as the others.
 MAX_PODS = 64
-_CONTAINER = "rljob"
 _MOST_ENDS = 4
 # What `kubectl logs --prefix --timestamps` puts before a line.
 _PREFIX = re.compile(r"(?:\[pod/(?P<pod>[^/\]]+)/[^\]]*\] )?(?P<time>\S+) ?(?P<text>.*)", re.DOTALL)
@@ -54,7 +53,7 @@ def last_lines(client: kubectl.Kubectl, pods: Iterable[cluster.Pod], count: int)
 
 
 def _last(client: kubectl.Kubectl, pod: cluster.Pod, count: int) -> list[str]:
-    words = ["logs", pod.name, f"--container={_CONTAINER}", f"--tail={count}"]
+    words = ["logs", pod.name, f"--container={cluster.CONTAINER}", f"--tail={count}"]
     words += ["--previous"] if pod.ran_before else []
     try:
         lines = [text for text in client.lines(words, max_bytes=log_lines.MAX_LINE_BYTES) if text.strip()]
@@ -75,7 +74,7 @@ def line_of(text: str, *, source: str, job: str, before: float = 0.0) -> log_lin
 
 def _stream(client: kubectl.Kubectl, pod: str, source: str, limit: list[str]) -> Iterator[log_lines.Line]:
     before = 0.0
-    words = ["logs", pod, f"--container={_CONTAINER}", "--timestamps", *limit]
+    words = ["logs", pod, f"--container={cluster.CONTAINER}", "--timestamps", *limit]
     try:
         for text in client.lines(words, max_bytes=log_lines.MAX_LINE_BYTES):
             line = line_of(text, source=source, job="", before=before)
@@ -89,7 +88,7 @@ def _stream(client: kubectl.Kubectl, pod: str, source: str, limit: list[str]) ->
 def _arriving(client: kubectl.Kubectl, job: str, tail: int) -> Iterator[log_lines.Line]:
     """Yield lines in the order in which they come: no one knows what a slow pod will still say."""
     words = [
-        "logs", f"--selector={cluster.JOB_LABEL}={job}", f"--container={_CONTAINER}", "--timestamps", "--prefix",
+        "logs", f"--selector={cluster.JOB_LABEL}={job}", f"--container={cluster.CONTAINER}", "--timestamps", "--prefix",
         "--follow", f"--max-log-requests={MAX_PODS}", f"--tail={tail}",
     ]  # fmt: skip
     for text in client.lines(words, max_bytes=log_lines.MAX_LINE_BYTES):

@@ -71,17 +71,10 @@ def plan(
     print("\nrestart rules, the first that matches")
     for line in failure_policy.rule_lines(manifest.job.spec):
         print(f"  {line}")
-    if gpus:
-        print("\nGPUs in a cluster")
-        for line in gpus:
-            print(f"  {line}")
-    if examples:
-        print("\nsupervised steps")
-        for line in examples:
-            print(f"  {line}")
-    if judge_calls:
-        print("\njudge")
-        for line in judge_calls:
+    for title, lines in (("GPUs in a cluster", gpus), ("supervised steps", examples), ("judge", judge_calls)):
+        if lines:
+            print(f"\n{title}")
+        for line in lines:
             print(f"  {line}")
     print("\nmemory (estimate)")
     for line in memory:

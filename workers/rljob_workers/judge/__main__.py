@@ -3,9 +3,8 @@
 import asyncio
 import functools
 import os
-import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rljob_api import enums, errors, process_config
 from rljob_workers.runtime import boot
@@ -49,21 +48,7 @@ async def _serve(config: process_config.JudgeConfig) -> None:
     from rljob_workers.judge import service
 
     judge = service.Service(config, environment=os.environ)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, judge.stop)
-    probes = service.probes(config, judge, functools.partial(_stop_from_thread, loop, judge.stop))
-    probes.start()
-    try:
-        await judge.start()
-        await judge.run()
-    finally:
-        await judge.close()
-        probes.close()
-
-
-def _stop_from_thread(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    loop.call_soon_threadsafe(stop)
+    await boot.serve(judge, functools.partial(service.probes, config, judge))
 
 
 if __name__ == "__main__":

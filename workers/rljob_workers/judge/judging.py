@@ -33,7 +33,7 @@ class Judging:
         asked.
         """
         for item in items:
-            for index in self._indexes(item):
+            for index in process_config.graders_of(self._rewards, item.suite):
                 self._check(item, index)
         if self._num_waiting + len(items) > self._max_waiting:
             raise verify_service.OverloadedError(f"{self._num_waiting} answers wait for a verdict already")
@@ -47,13 +47,6 @@ class Judging:
         self._num_waiting += more
         self._metrics.gauge("rljob_judge_waiting").set(self._num_waiting)
 
-    def _indexes(self, item: types.VerifyItem) -> list[int]:
-        """Return which rewards judge an item: those of its suite, if it has its own, else those of training."""
-        for suite in (item.suite, ""):
-            if own := [index for index, reward in enumerate(self._rewards) if reward.suite == suite]:
-                return own
-        return []
-
     def _check(self, item: types.VerifyItem, index: int) -> None:
         try:
             self._judges[index].check(item)
@@ -65,7 +58,7 @@ class Judging:
         began = time.perf_counter()
         places: dict[int, list[int]] = {}
         for place, item in enumerate(items):
-            for index in self._indexes(item):
+            for index in process_config.graders_of(self._rewards, item.suite):
                 places.setdefault(index, []).append(place)
         questions = [self._judges[index].scores([items[place] for place in own]) for index, own in places.items()]
         scores: list[dict[int, verdicts.Score]] = [{} for _ in items]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 import multiprocessing
 import os
@@ -130,14 +131,19 @@ async def _serve(
     puller = weight_backends.find(config.spec.weight_sync.transport).puller(config)
     prepared = await _unless_stopped(_prepare(config, registration, puller, clock), stop)
     transport = work.WorkClient(address=config.coordinator_address, tls=config.tls)
-    verifiers = verify.GradingClient(
-        addresses=config.verifier_addresses,
+    grading_client = functools.partial(
+        verify.GradingClient,
         tls=config.tls,
-        timeout_s=config.verify_timeout_s + VERIFY_CALL_EXTRA_S,
         max_attempts=config.spec.failure_policy.max_infra_attempts_per_prompt,
         clock=clock,
     )
-    judge = _judge_client(config, clock)
+    verifiers = grading_client(
+        addresses=config.verifier_addresses, timeout_s=config.verify_timeout_s + VERIFY_CALL_EXTRA_S
+    )
+    judge: verify.GradingClient | None = None
+    if config.judge_address:
+        limit_s = config.judge_timeout_s + VERIFY_CALL_EXTRA_S
+        judge = grading_client(addresses=[config.judge_address], timeout_s=limit_s, role=enums.Role.JUDGE)
     try:
         registration.expose_metrics(metrics.registry)
         rollout = make_worker(config, prepared, transport, verifiers, puller, probes, metrics, clock, attempts, judge)
@@ -231,20 +237,6 @@ def _settings(config: process_config.RolloutConfig, model: Path, stager: staging
         image_bytes=stager.layout.image_bytes,
         progress_path=stager.buffer.progress_path,
         loaded_bytes=stager.buffer.loaded_bytes,
-    )
-
-
-def _judge_client(config: process_config.RolloutConfig, clock: clocks.Clock) -> verify.GradingClient | None:
-    """Return the way to the judge, None where no reward asks one."""
-    if not config.judge_address:
-        return None
-    return verify.GradingClient(
-        addresses=[config.judge_address],
-        tls=config.tls,
-        timeout_s=config.judge_timeout_s + VERIFY_CALL_EXTRA_S,
-        max_attempts=config.spec.failure_policy.max_infra_attempts_per_prompt,
-        clock=clock,
-        role=enums.Role.JUDGE,
     )
 
 

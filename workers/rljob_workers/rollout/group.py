@@ -115,6 +115,13 @@ class GroupRunner:
         times = wait_accounting.GroupTimes(clock=self._clock, slot=slot)
         batch = grading.GradingBatch(client=self._verifiers, times=times, judge=self._judge)
         prefix_tokens = _PrefixTokens()
+        client = _Timed(
+            inner=self._generator,
+            times=times,
+            prefix_tokens=prefix_tokens,
+            priority=lease.lease_order,
+            pinned=lease.pinned_version,
+        )
         if isinstance(task, errors.DataError):
             outcomes: list[protocols.Episode | types.MemberFailure] = [
                 self._failure(index, lease, task) for index in range(lease.group_size)
@@ -124,7 +131,7 @@ class GroupRunner:
             if why:
                 outcomes = [_too_long(index, why) for index in range(lease.group_size)]
             else:
-                outcomes = await self._members(lease, task, batch, times, prefix_tokens)
+                outcomes = await self._members(lease, task, client, batch)
         self._tell_if_unusable(lease, outcomes)
         try:
             rejected = self._rejected(lease, outcomes)
@@ -199,16 +206,15 @@ class GroupRunner:
         self,
         lease: types.GroupLease,
         task: protocols.Task,
+        client: _Timed,
         batch: grading.GradingBatch,
-        times: wait_accounting.GroupTimes,
-        prefix_tokens: _PrefixTokens,
     ) -> list[protocols.Episode | types.MemberFailure]:
         # All join before one begins: verdicts are asked for together once every member that is in waits for its own.
         for _ in range(lease.group_size):
             batch.join()
         async with asyncio.TaskGroup() as members:
             running = [
-                members.create_task(self._member(index, lease, task, batch, times, prefix_tokens))
+                members.create_task(self._member(index, lease, task, client, batch))
                 for index in range(lease.group_size)
             ]
         return [member.result() for member in running]
@@ -218,17 +224,9 @@ class GroupRunner:
         index: int,
         lease: types.GroupLease,
         task: protocols.Task,
+        client: _Timed,
         batch: grading.GradingBatch,
-        times: wait_accounting.GroupTimes,
-        prefix_tokens: _PrefixTokens,
     ) -> protocols.Episode | types.MemberFailure:
-        client = _Timed(
-            inner=self._generator,
-            times=times,
-            prefix_tokens=prefix_tokens,
-            priority=lease.lease_order,
-            pinned=lease.pinned_version,
-        )
         backoff = retry.Backoff(first_s=0.1, most_s=5.0)
         last: errors.RLJobError = errors.EpisodeError("no attempt was made")
         for attempt in range(self._max_attempts):

@@ -1,8 +1,10 @@
 """How a program of a job starts and ends: --config, logging, exit codes, the last line, and dying with its parent."""
 
 import argparse
+import asyncio
 import ctypes
 import dataclasses
+import functools
 import json
 import logging
 import os
@@ -10,7 +12,7 @@ import pathlib
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import pydantic
 
@@ -153,6 +155,45 @@ def run_main(main: Callable[[], int | None], *, termination_log: str = TERMINATI
     code, reason = _outcome(main)
     _leave(code, reason, termination_log)
     return code
+
+
+class Service(Protocol):
+    """What a program serves: `start`, then `run` until `stop`, then `close`."""
+
+    async def start(self) -> None: ...
+
+    async def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Probes(Protocol):
+    """The server of a program's probes, on a thread of its own."""
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+async def serve(service: Service, make_probes: Callable[[Callable[[], None]], Probes]) -> None:
+    """Serve until a signal or a probe's caller asks for a stop. make_probes: given what asks for it."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.stop)
+    probes = make_probes(functools.partial(_stop_from_thread, loop, service.stop))
+    probes.start()
+    try:
+        await service.start()
+        await service.run()
+    finally:
+        await service.close()
+        probes.close()
+
+
+def _stop_from_thread(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    loop.call_soon_threadsafe(stop)
 
 
 def run_check(check: Callable[[], None], *, termination_log: str = TERMINATION_LOG) -> int:

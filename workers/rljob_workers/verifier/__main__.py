@@ -2,9 +2,8 @@
 
 import asyncio
 import functools
-import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rljob_api import enums, process_config
 from rljob_workers.runtime import boot
@@ -40,21 +39,7 @@ async def _serve(config: process_config.VerifierConfig) -> None:
     from rljob_workers.verifier import service
 
     verifier = service.Service(config)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, verifier.stop)
-    probes = service.probes(config, verifier, functools.partial(_stop_from_thread, loop, verifier.stop))
-    probes.start()
-    try:
-        await verifier.start()
-        await verifier.run()
-    finally:
-        await verifier.close()
-        probes.close()
-
-
-def _stop_from_thread(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    loop.call_soon_threadsafe(stop)
+    await boot.serve(verifier, functools.partial(service.probes, config, verifier))
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def _warnings(
     rewards: Sequence[process_config.GraderConfig],
     graders: Sequence[base.Grader],
 ) -> Iterator[str]:
-    indexes = rubric.chosen(rewards, graded.suite)
+    indexes = process_config.graders_of(rewards, graded.suite)
     for index in indexes:
         grader = graders[index]
         if isinstance(grader, base.ParsesReferences):
@@ -102,7 +102,7 @@ def _wrong(
     graders: Sequence[base.Grader],
 ) -> Iterator[tuple[int, str]]:
     """Yield the index of a record and why a reward that is to grade it cannot."""
-    indexes = rubric.chosen(rewards, suite)
+    indexes = process_config.graders_of(rewards, suite)
     for number, record in enumerate(loaded):
         try:
             own = rubric.graded_by(rewards, indexes, record.columns)

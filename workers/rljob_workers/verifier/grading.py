@@ -54,7 +54,9 @@ class Grading:
         """
         self._cpu_factor = cpu_factor
         self._rewards, self._graders, self._pool, self._metrics = rewards, graders, workers, metrics
-        self._of_suite = {suite: rubric.chosen(rewards, suite) for suite in {"", *(r.suite for r in rewards)}}
+        self._of_suite = {
+            suite: process_config.graders_of(rewards, suite) for suite in {"", *(r.suite for r in rewards)}
+        }
         self._running: dict[_Key, asyncio.Task[types.Verdict]] = {}
         self._remembered: collections.OrderedDict[_Key, types.Verdict] = collections.OrderedDict()
         self._visible_only: collections.deque[float] = collections.deque(maxlen=HACK_WINDOW)

@@ -1,5 +1,4 @@
-"""Which rewards grade a completion, and one Verdict from their grades: the weighted sum, named parts, and the most
-important reason. Pure."""
+"""One Verdict from the grades of a completion: the weighted sum, named parts, and the most important reason. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,12 +6,6 @@ import rljob_api
 from rljob_api import enums, errors, process_config, types
 from rljob_workers.data import record_task
 from rljob_workers.verifier.graders import base
-
-
-def chosen(rewards: Sequence[process_config.GraderConfig], suite: str) -> tuple[int, ...]:
-    """Return the indexes of the rewards that grade a suite: its own, else those of training (suite "")."""
-    own = tuple(index for index, reward in enumerate(rewards) if reward.suite == suite)
-    return own or chosen(rewards, "") if suite else own
 
 
 def combine(

@@ -14,13 +14,11 @@ from rljob_api import cluster_placement, enums, errors
 from rljob_api.conditions import ConditionType
 from rljob_workers.cli import cluster, cluster_status, kubectl, why_text
 from rljob_workers.cli.ui import views
-from rljob_workers.local.rundir import history
+from rljob_workers.local.rundir import history, layout
 
 # A line of a step has about two kilobytes; of a longer history the last part is shown.
 MOST_LINES = 200_000
 _MOST_LINE_BYTES = 1 << 20
-_CONTAINER = "rljob"
-_FILE = "history.jsonl"
 NUM_EVENTS = 8
 
 
@@ -52,7 +50,7 @@ class ClusterRuns:
         )
         read, problem = self._history(job, str(body["metadata"]["uid"]), pods)
         return {
-            **_summary(body),
+            **_summary(job, body),
             "why": [*why_text.lines(account, now), *([problem] if problem else [])],
             "charts": [chart.as_json() for chart in views.charts(read)],
             "checkpoints": [job.status.last_checkpoint.step] if job.status.last_checkpoint is not None else [],
@@ -85,22 +83,21 @@ class ClusterRuns:
         return read, ""
 
     def _read(self, pod: str, uid: str) -> history.Run:
-        path = posixpath.join(cluster_placement.state_folder(uid), _FILE)
-        words = ["exec", pod, f"--container={_CONTAINER}", "--", "tail", f"--lines={MOST_LINES}", path]
+        path = posixpath.join(cluster_placement.state_folder(uid), layout.HISTORY)
+        words = ["exec", pod, f"--container={cluster.CONTAINER}", "--", "tail", f"--lines={MOST_LINES}", path]
         return history.parse(self._client.lines(words, max_bytes=_MOST_LINE_BYTES))
 
 
 def _summary_or_problem(body: kubectl.Object) -> views.JsonObject:
     try:
-        return _summary(body)
+        return _summary(cluster.job_of(body), body)
     except errors.ClusterError as error:
         name = str(body["metadata"]["name"])
         return {"name": name, "state": "unreadable", "problem": str(error), "changed_at": ""}
 
 
-def _summary(body: kubectl.Object) -> views.JsonObject:
-    """Return a job as the list of runs has it. Pure. Raises ClusterError for a status that is none of ours."""
-    job = cluster.job_of(body)
+def _summary(job: cluster.Job, body: kubectl.Object) -> views.JsonObject:
+    """Return a job as the list of runs has it. Pure."""
     scores = [float(result.accuracy) for result in job.status.evaluation]
     times = [condition.last_transition_time for condition in job.status.conditions]
     return {

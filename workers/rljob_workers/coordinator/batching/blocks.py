@@ -37,16 +37,12 @@ class Block:
     @functools.cached_property
     def num_tokens(self) -> int:
         """Return how many tokens the block takes in a micro-batch."""
-        return sum(map(len, self._tokens)) - sum(self.common)
+        return sum(len(row.tokens) for row in self.rows) - sum(self.common)
 
     @functools.cached_property
     def first_row(self) -> int:
         """Return the smallest row index; ties are broken by it."""
         return min(row.row for row in self.rows)
-
-    @property
-    def _tokens(self) -> list[types.Ints]:
-        return [row.tokens for row in self.rows]
 
     def part(self, chosen: Sequence[int]) -> "Block":
         """Return the block of some of the rows, given their places in ascending order."""

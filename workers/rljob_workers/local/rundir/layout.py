@@ -33,6 +33,8 @@ _REMNANTS_S = 20.0
 _POLL_S = 0.1
 # A Unix socket's path has 107 bytes (unix(7)), and libraries give theirs names of up to 37 below the folder.
 _MOST_TEMPORARY_BYTES = 64
+# In the coordinator's state, here and in a cluster.
+HISTORY = "history.jsonl"
 _FOLDERS = ("configs", "logs", "state", "checkpoints", "export", "dumps", "scratch")
 
 
@@ -60,7 +62,7 @@ class RunDir:
             self.path / "summary.json",
             self.path / "report.html",
         )
-        self.history = self.state / "history.jsonl"
+        self.history = self.state / HISTORY
         self.pids, self.dumps = self.path / "pids.json", self.path / "dumps"
 
     def identity(self) -> Identity | None:

@@ -5,7 +5,7 @@ A cache of unlimited size that is filled by whatever is asked first. What an eng
 of a prompt is always computed, since the first token of the answer is sampled from it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rljob_api import types
 
@@ -27,21 +27,21 @@ class Prefixes:
         if version != self._version:
             self._version = version
             self._blocks.clear()
-        num_repeated = 0
-        for block in self._blocks_of(ids[:-1]):
-            if block not in self._blocks:
-                break
-            num_repeated += 1
-        self.add(ids, version=version)
+        names = list(self._blocks_of(ids))
+        whole = names[: (len(ids) - 1) // self._block_tokens]
+        num_repeated = next((place for place, name in enumerate(whole) if name not in self._blocks), len(whole))
+        self._remember(names)
         return num_repeated * self._block_tokens
 
     def add(self, ids: Sequence[int], *, version: types.VersionId) -> None:
         """Remember what was computed. What an update overtook is of no use to who asks after it."""
-        if version != self._version:
-            return
+        if version == self._version:
+            self._remember(self._blocks_of(ids))
+
+    def _remember(self, names: Iterable[int]) -> None:
         if len(self._blocks) >= self._most_blocks:
             self._blocks.clear()
-        self._blocks.update(self._blocks_of(ids))
+        self._blocks.update(names)
 
     def _blocks_of(self, ids: Sequence[int]) -> Iterator[int]:
         size, name = self._block_tokens, 0

@@ -63,6 +63,6 @@ def test_truncation_and_attempt_are_copied_and_the_grader_is_named() -> None:
 
 def test_a_suite_with_rewards_of_its_own_is_graded_by_those_and_any_other_by_the_ones_of_training() -> None:
     rewards = [reward("a"), reward("b").model_copy(update={"suite": "maths"}), reward("c")]
-    assert rubric.chosen(rewards, "maths") == (1,)
-    assert rubric.chosen(rewards, "plain") == (0, 2)
-    assert rubric.chosen(rewards, "") == (0, 2)
+    assert process_config.graders_of(rewards, "maths") == (1,)
+    assert process_config.graders_of(rewards, "plain") == (0, 2)
+    assert process_config.graders_of(rewards, "") == (0, 2)
