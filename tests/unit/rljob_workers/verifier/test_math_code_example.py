@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from rljob_api import resolve, types
+from rljob_api import process_config, resolve, types
 from rljob_api.validation.load import load_manifest
 from rljob_testing import examples
 from rljob_workers.data import records
@@ -36,7 +36,7 @@ def test_word_sums_are_graded_as_mathematics_and_code_by_its_tests() -> None:
     graded: dict[str, collections.Counter[str]] = {}
     for source in check.sources_of(job.coordinator):
         for record in records.load_source(source.source).records:
-            (index,) = rubric.graded_by(rewards, rubric.chosen(rewards, source.suite), record.columns)
+            (index,) = rubric.graded_by(rewards, process_config.graders_of(rewards, source.suite), record.columns)
             graded.setdefault(source.source.name, collections.Counter())[rewards[index].type] += 1
     assert graded == {
         "word-sums": {"areal-math": 320},
