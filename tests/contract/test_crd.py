@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rljob_api.manifest.base import DECIMAL_PATTERN
+from rljob_api.manifest.base import DECIMAL_PATTERN, CelRule
 from rljob_api.validation import crd, definitions
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -153,7 +153,7 @@ def test_new_object_is_pending_and_not_healthy(schema: Node) -> None:
     assert all(one["lastTransitionTime"].startswith("1970-01-01") for one in conditions)
 
 
-def all_rules(schema: Node) -> list[crd.CelRule]:
+def all_rules(schema: Node) -> list[CelRule]:
     rules = [*crd.RULES, *crd.transition_rules(schema)]
     return [crd.guarded(rule, crd.node_at(schema, rule.at)) for rule in rules]
 
@@ -174,7 +174,7 @@ def test_the_api_server_writes_no_default_that_a_runtime_may_have(schema: Node) 
     ],
 )
 def test_a_rule_speaks_of_what_the_object_has(schema: Node, text: str, expected: str) -> None:
-    rule = crd.CelRule(at="spec.checkpoint", rule=text, message="-")
+    rule = CelRule(at="spec.checkpoint", rule=text, message="-")
     assert crd.guarded(rule, crd.node_at(schema, rule.at)).rule == expected
 
 

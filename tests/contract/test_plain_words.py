@@ -48,8 +48,9 @@ def messages(source: str) -> Iterator[tuple[int, str]]:
     tree = ast.parse(source)
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
-        if is_text and re.search(r"[a-z] [a-z]", node.value):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docstrings:
+            continue
+        if re.search(r"[a-z] [a-z]", node.value):
             yield node.lineno, node.value
 
 

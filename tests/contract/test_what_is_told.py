@@ -79,7 +79,9 @@ def told_as_it_is(tree: ast.AST) -> Iterator[int]:
             continue
         for node in ast.walk(handler):
             formatted = isinstance(node, ast.FormattedValue) and handler.name in leaves(node.value)
-            if formatted or (isinstance(node, ast.Call) and _tells(node, handler.name)):
+            if isinstance(node, ast.expr) and (
+                formatted or (isinstance(node, ast.Call) and _tells(node, handler.name))
+            ):
                 yield node.lineno
 
 

@@ -37,7 +37,7 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[torch.device]
         patch.setenv(name, value)
     if gpu.HAS_GPU:
         torch.cuda.set_device(0)
-    store = dist.FileStore(str(tmp_path_factory.mktemp("store") / "store"), 1)
+    store = dist.FileStore(str(tmp_path_factory.mktemp("store") / "store"), 1)  # type: ignore[attr-defined]  # not in its list of names
     dist.init_process_group("nccl" if gpu.HAS_GPU else "gloo", store=store, rank=0, world_size=1)
     yield gpu.DEVICE
     dist.destroy_process_group()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from rljob_testing import jobs
 
@@ -52,16 +53,16 @@ class RunFolder:
         output, _ = process.communicate(timeout=timeout_s)
         return process.returncode, output
 
-    def history(self, run_dir: str = "run") -> list[dict[str, object]]:
+    def history(self, run_dir: str = "run") -> list[dict[str, Any]]:
         lines = (self.folder / run_dir / "state/history.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
-    def steps(self, run_dir: str = "run") -> list[dict[str, object]]:
+    def steps(self, run_dir: str = "run") -> list[dict[str, Any]]:
         """Return the last line of each step: a step repeated after a rewind has one line per attempt."""
         by_step = {int(str(line["step"])): line for line in self.history(run_dir) if line["kind"] == "step"}
         return [line for _, line in sorted(by_step.items())]
 
-    def summary(self, run_dir: str = "run") -> dict[str, object]:
+    def summary(self, run_dir: str = "run") -> dict[str, Any]:
         return dict(json.loads((self.folder / run_dir / "summary.json").read_text()))
 
     def audit(self, run_dir: str = "run") -> str:

@@ -46,7 +46,10 @@ async def scene(installed: Installed, tmp_path_factory: pytest.TempPathFactory) 
     client = cluster.Client(await cluster.connect(str(plane.kubeconfig)), qps=1000.0, burst=1000)
     settings = Settings(jobs=JobSettings(images=operator_stage.IMAGES), watch_namespace_selector=SELECTOR)
     async with operator_stage.said_status() as (said, coordinator):
-        stages = [Stage(client, f"selecting-{name}", said, requests) for name in ("labelled", "plain")]
+        stages = (
+            Stage(client, "selecting-labelled", said, requests),
+            Stage(client, "selecting-plain", said, requests),
+        )
         made = Scene(plane, *stages, requests)
         for stage in stages:
             made.kubectl("create", "namespace", stage.namespace)

@@ -71,7 +71,7 @@ async def test_lists_are_streamed_where_the_server_can_and_come_in_pages_where_i
     work.can_stream = can_stream
     made = watch.registry(work, login=login)
     (start,) = (one for one in made._activities.get_all_handlers() if one.id == "start")
-    await cast("Awaitable[None]", start.fn(settings=settings))
+    await cast("Callable[..., Awaitable[None]]", start.fn)(settings=settings)
     assert settings.watching.initial_streaming is can_stream
     assert settings.watching.chunk_size == client.PAGE
     selector = kinds.selector_of(kinds.QUEUED)

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from rljob_api import enums
-from rljob_operator.model import Child, Ref
+from rljob_operator.model import TEMPLATE_HASH, Child, Ref
 from rljob_operator.policies import pinning
 
 R, V = enums.Role.ROLLOUT, enums.Role.VERIFIER
@@ -12,7 +12,7 @@ R, V = enums.Role.ROLLOUT, enums.Role.VERIFIER
 
 def workload(template_hash: str, image: str, *, rendered_by: str = "", replicas: int = 1) -> dict[str, Any]:
     annotations = {pinning.RENDERED_BY: rendered_by} if rendered_by else {}
-    template = {"metadata": {"annotations": {pinning.TEMPLATE_HASH: template_hash}}, "spec": {"image": image}}
+    template = {"metadata": {"annotations": {TEMPLATE_HASH: template_hash}}, "spec": {"image": image}}
     metadata = {"name": "job-rollout", "annotations": annotations}
     return {"kind": "Deployment", "metadata": metadata, "spec": {"replicas": replicas, "template": template}}
 

@@ -14,7 +14,8 @@ from rljob_operator.reconcile import conditions
 from rljob_operator.reconcile.desired import desired_objects
 from rljob_operator.reconcile.plan import plan
 from rljob_operator.settings import JobSettings
-from rljob_testing.operator_runs import NUM_ROLLOUTS, Run, operator_job
+from rljob_testing.fake_cluster import NUM_ROLLOUTS
+from rljob_testing.operator_runs import Run, operator_job
 
 IMAGES = {role: f"example/{role}:1" for role in enums.STANDARD_ROLES}
 SETTINGS = JobSettings(images=IMAGES)

@@ -6,7 +6,8 @@ import os
 import pathlib
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TypeVar
 
 import pytest
 from safetensors.torch import save_file
@@ -22,6 +23,7 @@ from rljob_workers.trainer.state import publish as version_publishing
 from rljob_workers.weights import image, initial
 from rljob_workers.weights.backends import base, file_store, grpc_store
 
+T = TypeVar("T")
 _LIMIT_S = 100.0
 
 
@@ -43,10 +45,10 @@ async def rollout(program: coordinator_program.Program) -> AsyncIterator[work.Wo
     await client.close()
 
 
-async def patiently(call: Callable[[], "asyncio.Future[types.Session] | object"]) -> object:
+async def patiently(call: Callable[[], Awaitable[T]]) -> T:
     """Call until the coordinator answers."""
     backoff = retry.Backoff(first_s=0.05, most_s=0.2)
-    return await retry.retry_async(call, clock=clock.SystemClock(), deadline_s=_LIMIT_S, backoff=backoff)  # type: ignore[arg-type]  # any awaitable
+    return await retry.retry_async(call, clock=clock.SystemClock(), deadline_s=_LIMIT_S, backoff=backoff)
 
 
 def is_gone(pid: int) -> bool:

@@ -10,6 +10,7 @@ from rljob_api import enums, types
 from rljob_testing import makers
 from rljob_workers.coordinator.batching import builder
 from rljob_workers.coordinator.ledger import audit, checkpoints, examples, groups, leases, queries, retention, steps
+from rljob_workers.coordinator.policy import prompts
 
 # A maker of the bench that conftest.py describes: three examples a step.
 Make = Callable[..., Any]
@@ -37,7 +38,7 @@ def learned(bench: Any) -> list[str]:
 
 
 def expected(bench: Any, count: int) -> list[str]:
-    refs, _ = bench.examples.take(groups.prompts.Cursor(), count)
+    refs, _ = bench.examples.take(prompts.Cursor(), count)
     return [ref.prompt_id for ref in refs]
 
 

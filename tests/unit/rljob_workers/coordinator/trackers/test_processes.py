@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
@@ -113,7 +113,7 @@ def stage(make_config: MakeConfig, tmp_path: pathlib.Path, monkeypatch: pytest.M
 
 
 @contextlib.asynccontextmanager
-async def running(process: processes.TrackerProcess) -> "contextlib.AsyncIterator[None]":
+async def running(process: processes.TrackerProcess) -> AsyncIterator[None]:
     task = asyncio.create_task(process.run())
     yield
     task.cancel()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rljob_workers.verifier.sandbox import programs
-from rljob_workers.verifier.sandbox.confinement import profile
+from rljob_workers.verifier.sandbox.confinement import notifications, profile
 from rljob_workers.verifier.sandbox.processes import procfs, spawn
 
 LIMITS = programs.Limits(cpu_s=60.0, wall_s=120.0, memory_bytes=512 << 20, output_bytes=64 << 10, may_fork=True)
@@ -164,6 +164,6 @@ def test_requests_that_cannot_be_answered_are_nobodys_fault(
     def lost(*_: object) -> None:
         raise OSError("a message without its descriptor came")
 
-    monkeypatch.setattr(programs.notifications, "handed_over", lost)
+    monkeypatch.setattr(notifications, "handed_over", lost)
     with pytest.raises(spawn.CannotRunError, match="cannot be answered: a message without its descriptor"):
         run("print(1)", confined, spawn.fresh)
