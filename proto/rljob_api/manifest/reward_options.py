@@ -211,7 +211,7 @@ class JudgeOptions(Options):
     template: str = pydantic.Field(default="", max_length=16_384)
     question_column: str = pydantic.Field(default="", max_length=128)
     reference_column: str = pydantic.Field(default="answer", min_length=1, max_length=128)
-    verdict: Literal["line", "json"] = "line"
+    verdict: Literal["line", "json", "schema"] = "line"
     scale: tuple[pydantic.FiniteFloat, pydantic.FiniteFloat] | None = None
     endpoint: Literal["score", "pooling", "classify"] = "score"
     class_index: int = pydantic.Field(default=0, ge=0, le=1023)

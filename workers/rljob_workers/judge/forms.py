@@ -1,7 +1,8 @@
 """What a judge is asked, and how its reply is read. Pure.
 
 A reply counts only by its last verdict: `Score: 7`, `Verdict: yes`, `Winner: A`, or such a field of the last JSON
-object. What cannot be read, or is outside the scale, is None and never a score.
+object; with `verdict: schema` the server writes nothing else. What cannot be read, or is outside the scale, is None and
+never a score.
 """
 
 import dataclasses
@@ -19,6 +20,9 @@ _WORDS: Mapping[str, Mapping[str, float]] = {
     "reference": {"yes": 1.0, "no": 0.0},
     "pairwise": {"a": 1.0, "b": 0.0, "tie": 0.5},
 }
+_CHOICES = {"reference": ["yes", "no"], "pairwise": ["A", "B", "tie"]}
+# Scores of a scale that a schema lists one by one; a longer scale is any number, read against its bounds.
+_MOST_CHOICES = 101
 _PLACEHOLDER = re.compile("{(" + "|".join(PLACEHOLDERS) + ")}")
 _NUMBER = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)(?:\s*/\s*[0-9]{1,9})?")
 # Around words of a verdict line: what models write for emphasis.
@@ -48,13 +52,29 @@ def body(options: JudgeOptions, question: Question, *, marker: str, seed: int) -
     """Return the request. marker: a random word that no answer can contain. seed: 0 the first time, then 1."""
     if options.form == "score":
         return _score_body(options, question)
-    return {
+    request = {
         "model": options.model,
         "messages": [{"role": "user", "content": prompt(options, question, marker=marker)}],
         "max_tokens": options.max_tokens,
         "temperature": max(options.temperature, _AGAIN_TEMPERATURE) if seed else options.temperature,
         "seed": seed,
     }
+    if options.verdict == "schema":
+        verdict = {"name": "verdict", "strict": True, "schema": _schema(options)}
+        request["response_format"] = {"type": "json_schema", "json_schema": verdict}
+    return request
+
+
+def _schema(options: JudgeOptions) -> dict[str, Any]:
+    """Return the JSON schema of a verdict: what OpenAI's strict schemas and vLLM's structured outputs both serve."""
+    label = _LABELS[options.form].lower()
+    low, high = options.bounds
+    field: dict[str, Any] = {"type": "number"}
+    if options.form != "rubric":
+        field = {"type": "string", "enum": _CHOICES[options.form]}
+    elif low.is_integer() and high.is_integer() and high - low < _MOST_CHOICES:
+        field = {"type": "integer", "enum": list(range(int(low), int(high) + 1))}
+    return {"type": "object", "properties": {label: field}, "required": [label], "additionalProperties": False}
 
 
 def _score_body(options: JudgeOptions, question: Question) -> dict[str, Any]:
@@ -83,6 +103,8 @@ def _ending(options: JudgeOptions) -> str:
         choice = f"a number from {low:g} to {high:g}"
     else:
         choice = {"reference": "yes or no", "pairwise": "A, B or tie"}[options.form]
+    if options.verdict == "schema":
+        return f'Answer with a JSON object {{"{label.lower()}": ...}} that holds {choice}.'
     if options.verdict == "json":
         return f'Give your reasons briefly. End with a JSON object {{"{label.lower()}": ...}} that holds {choice}.'
     return f"Give your reasons briefly. End with one line that is `{label}:` and {choice}."
@@ -147,7 +169,7 @@ def _text(reply: Mapping[str, Any]) -> str | None:
 def _verdict(options: JudgeOptions, text: str) -> object:
     """Return what the last verdict of a reply says, None without one. The last decides, even if it is unreadable."""
     label = _LABELS[options.form].lower()
-    if options.verdict == "json":
+    if options.verdict != "line":
         return _json_verdict(label, text)
     for line in reversed(text.splitlines()):
         name, colon, value = line.partition(":")

@@ -106,6 +106,42 @@ def test_a_judge_is_told_the_form_of_its_verdict() -> None:
     assert '{"verdict": ...} that holds yes or no' in forms.prompt(as_json, QUESTION, marker=MARKER)
 
 
+@pytest.mark.parametrize(
+    ("config", "field", "expected"),
+    [
+        ({"scale": [0, 2]}, "score", {"type": "integer", "enum": [0, 1, 2]}),
+        ({"scale": [0, 0.5]}, "score", {"type": "number"}),
+        ({"scale": [0, 1000]}, "score", {"type": "number"}),
+        ({"form": "reference"}, "verdict", {"type": "string", "enum": ["yes", "no"]}),
+        ({"form": "pairwise"}, "winner", {"type": "string", "enum": ["A", "B", "tie"]}),
+    ],
+)
+def test_a_server_is_told_the_schema_of_the_verdict(
+    config: dict[str, object], field: str, expected: dict[str, object]
+) -> None:
+    options = judges.options(verdict="schema", **config)
+    asked = forms.body(options, QUESTION, marker=MARKER, seed=0)["response_format"]
+    assert asked["type"] == "json_schema"
+    assert asked["json_schema"]["strict"] is True
+    assert asked["json_schema"]["schema"] == {
+        "type": "object",
+        "properties": {field: expected},
+        "required": [field],
+        "additionalProperties": False,
+    }
+
+
+@pytest.mark.parametrize("verdict", ["line", "json"])
+def test_no_schema_is_asked_for_where_reasons_come_first(verdict: str) -> None:
+    assert "response_format" not in forms.body(judges.options(verdict=verdict), QUESTION, marker=MARKER, seed=0)
+
+
+def test_a_verdict_of_a_schema_is_read_as_json() -> None:
+    options = judges.options(verdict="schema", scale=[0, 4])
+    assert forms.score(options, judges.said('{"score": 3}')) == 0.75
+    assert forms.score(options, judges.said('{"score": 5}')) is None
+
+
 def test_a_long_answer_is_judged_by_its_ends() -> None:
     assert forms.clipped("a" * 60 + "b" * 60, 100) == "a" * 50 + "\n[20 characters left out]\n" + "b" * 50
     assert forms.clipped("a" * 100, 100) == "a" * 100
