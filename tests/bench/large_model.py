@@ -21,6 +21,7 @@ import xxhash
 from tests.bench import memory_watch
 
 from rljob_testing import large_models, runs
+from rljob_workers.runtime import machine
 from rljob_workers.weights import image, safetensors_file
 
 STEPS = {"adapter": 2, "all": 1}
@@ -105,6 +106,7 @@ def run(folder: pathlib.Path, width: large_models.Width, trains: str) -> dict[st
         "layers": width.layers,
         "weights_bytes": sum(spec.length for spec in layout.tensors),
         "steps": STEPS[trains],
+        "computes_in_fp32": machine.dtype_for_this_cpu("bfloat16") == "float32",
         "changed_in_export": changed_tensors(model, run_dir / "export"),
         "tensors": len(layout.tensors),
         "updates": summary["weight_updates"],

@@ -22,24 +22,31 @@ class Width:
     hidden: int
     layers: int
 
+    def matrices(self) -> dict[str, tuple[int, int]]:
+        """Return outputs and inputs of each matrix of a layer."""
+        hidden, inner, keys = self.hidden, 4 * self.hidden, self.hidden // 4
+        return {
+            "self_attn.q_proj": (hidden, hidden),
+            "self_attn.k_proj": (keys, hidden),
+            "self_attn.v_proj": (keys, hidden),
+            "self_attn.o_proj": (hidden, hidden),
+            "mlp.gate_proj": (inner, hidden),
+            "mlp.up_proj": (inner, hidden),
+            "mlp.down_proj": (hidden, inner),
+        }
+
     def tensors(self, vocabulary: int) -> list[tuple[str, tuple[int, ...]]]:
         """Return name and shape of each tensor."""
-        hidden, inner, keys = self.hidden, 4 * self.hidden, self.hidden // 4
+        hidden = self.hidden
         shapes: list[tuple[str, tuple[int, ...]]] = [
             ("model.embed_tokens.weight", (vocabulary, hidden)),
             ("model.norm.weight", (hidden,)),
             ("lm_head.weight", (vocabulary, hidden)),
         ]
-        of_layer = {
-            "self_attn.q_proj": (hidden, hidden),
-            "self_attn.k_proj": (keys, hidden),
-            "self_attn.v_proj": (keys, hidden),
-            "self_attn.o_proj": (hidden, hidden),
+        of_layer: dict[str, tuple[int, ...]] = {
+            **self.matrices(),
             "self_attn.q_norm": (HEAD_DIM,),
             "self_attn.k_norm": (HEAD_DIM,),
-            "mlp.gate_proj": (inner, hidden),
-            "mlp.up_proj": (inner, hidden),
-            "mlp.down_proj": (hidden, inner),
             "input_layernorm": (hidden,),
             "post_attention_layernorm": (hidden,),
         }

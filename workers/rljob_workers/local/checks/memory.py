@@ -6,7 +6,9 @@ divided from stage 2 on. Stage 3 gathers weights and reduces gradients in buffer
 model; a reference model has 2 B per parameter, 4 B in fp32, which stage 3 divides. Activations of one layer without
 attention scores: 34 B per token and hidden unit (arXiv:2205.05198, with scores recomputed). Key-value cache per token:
 4 B x layers x heads x head size in bf16. With an adapter the model's own weights are held once, in the trainer's
-format, without gradients or moments; they are the reference model as well.
+format, without gradients or moments; they are the reference model as well. On a CPU without bf16 instructions an engine
+holds weights and cache in fp32; its trainer has activations in fp32, and such a copy of the matrices that it
+multiplies: of one layer, without checkpointing of all.
 """
 
 import dataclasses
@@ -113,9 +115,9 @@ def adapter_params(shape: ModelShape, lora: LoraSpec) -> int | None:
     return shape.num_layers * lora.rank * sum(sum(shape.linear[name]) for name in names)
 
 
-def kv_bytes_per_token(shape: ModelShape) -> int:
-    """Return bytes of bf16 keys and values per token."""
-    return 4 * shape.num_layers * shape.num_kv_heads * shape.head_dim
+def kv_bytes_per_token(shape: ModelShape, dtype: str = "bfloat16") -> int:
+    """Return bytes of keys and values per token."""
+    return 2 * BYTES_PER_PARAM[dtype] * shape.num_layers * shape.num_kv_heads * shape.head_dim
 
 
 def memory_estimate(
@@ -130,14 +132,16 @@ def memory_estimate(
     max_num_seqs: int,
     dtype: str = "bfloat16",
     trainer_dtype: str = "bfloat16",
+    computes_in_fp32: bool = False,
     critic: bool = False,
     reference: bool = False,
     adapter: int = 0,
 ) -> MemoryEstimate:
     """Return the bytes that a job needs: one trainer rank, its host's images, one rollout with a full cache.
 
-    dtype: of published weights; trainer_dtype: of the trainer's, which a reference model has too. adapter: parameters
-    that are trained instead of the model's own; 0: those.
+    dtype: of published weights; trainer_dtype: of the trainer's, which a reference model has too. computes_in_fp32:
+    whatever the formats, on a CPU that has no instructions for them. adapter: parameters that are trained instead of
+    the model's own; 0: those.
     """
     fp32_gradients = trainer_dtype != "float32"
     per_param = bytes_per_param(zero_stage=zero_stage, num_ranks=num_ranks, fp32_gradients=fp32_gradients)
@@ -147,20 +151,24 @@ def memory_estimate(
     chunk = min(logits_chunk_tokens, tokens_per_micro_batch)
     model = BYTES_PER_PARAM[dtype] * shape.num_params
     image = BYTES_PER_PARAM[dtype] * adapter if adapter else model
+    in_engine = "float32" if computes_in_fp32 else dtype
+    widened = computes_in_fp32 and trainer_dtype != "float32"
+    copied = 4 * sum(inputs * outputs for inputs, outputs in shape.linear.values()) if widened else 0
+    activations = units * (saved if gradient_checkpointing else whole) * (2 if widened else 1)
     untrained = BYTES_PER_PARAM[trainer_dtype] * shape.num_params // (num_ranks if zero_stage == 3 else 1)
     frozen, trained = untrained if adapter else 0, adapter or shape.num_params
     state = round(per_param * trained) + buffer_bytes(trained, zero_stage=zero_stage)
-    per_token = kv_bytes_per_token(shape)
+    per_token = kv_bytes_per_token(shape, in_engine)
     return MemoryEstimate(
         state_bytes=state + frozen,
         frozen_bytes=frozen,
         critic_bytes=state if critic else 0,
         reference_bytes=untrained if reference else 0,
-        activation_bytes=units * (saved if gradient_checkpointing else whole),
+        activation_bytes=activations + copied * (1 if gradient_checkpointing else shape.num_layers),
         head_bytes=chunk * shape.vocab_size * HEAD_BYTES_PER_LOGIT,
         host_image_bytes=NUM_HOST_IMAGES * image,
         version_bytes=image,
-        weight_bytes=model + image if adapter else model,
+        weight_bytes=BYTES_PER_PARAM[in_engine] * (shape.num_params + adapter),
         kv_bytes_per_token=per_token,
         kv_bytes=per_token * max_model_len * max_num_seqs,
     )

