@@ -56,7 +56,8 @@ async def evict(stage: Stage, *, reason: str = "Preempted", within_s: float = 24
         answer = await workload(stage)
         if answer is not None and stand_in_queue.holds_quota(answer):
             return False
-        assert await stage.pods() == [], "quota was returned before the last pod had gone"
+        left = [(pod["metadata"], pod.get("status")) for pod in await stage.pods()]
+        assert left == [], f"quota was returned before the last pod had gone: {left}"
         return True
 
     await stage.sees(is_free, within_s=within_s)

@@ -35,7 +35,8 @@ BETWEEN_S = float(os.environ.get("RLJOB_PREEMPTION_SECONDS", "4"))
 # What a step takes at least.
 STEP_S = max(1.0, BETWEEN_S / 15)
 PACE = Pace(group_s=STEP_S * 0.6 / preempted_run.PROMPTS, step_s=STEP_S * 0.4)
-NUM_STEPS = int((NUM_PREEMPTIONS + 1) * BETWEEN_S / STEP_S)
+# Two more between preemptions: the first one of each start, and one that was under way.
+NUM_STEPS = (NUM_PREEMPTIONS + 1) * (int(BETWEEN_S / STEP_S) + 2)
 # Of an undisturbed run, a preemption, and a preempted job that starts again.
 FREE_WITHIN_S, STARTED_WITHIN_S, ENDED_WITHIN_S = 60.0, 240.0, 600.0
 LEAST_ETTR, DEMANDED_FROM_S = 0.9, 90.0
@@ -92,17 +93,18 @@ async def test_a_preempted_run_trains_what_an_undisturbed_one_trains_and_its_quo
             step = f"preemption {number} at step {volume.completed}"
             print(f"{time.monotonic() - began:.0f} s: {step}, quota free after {freed_s[-1]:.1f} s", flush=True)
         await _train(stage, volume)
+        # The rest is undisturbed.
+        num_steps, wall_s = volume.completed, time.monotonic() - began
         await stage.until("run", "Complete", within_s=ENDED_WITHIN_S)
-        wall_s = time.monotonic() - began
         await stage.sees(lambda: _is_over(stage), within_s=FREE_WITHIN_S)
     job = await stage.job("run")
     assert job is not None
     trained = volume.trained()
-    ettr = NUM_STEPS * trained.usual_step_s / wall_s
-    cost_s = wall_s / NUM_PREEMPTIONS - NUM_STEPS * trained.usual_step_s / NUM_PREEMPTIONS
+    ettr = num_steps * trained.usual_step_s / wall_s
+    cost_s = (wall_s - num_steps * trained.usual_step_s) / NUM_PREEMPTIONS
     print(
         f"{NUM_PREEMPTIONS} preemptions in {wall_s:.0f} s: quota free after {min(freed_s):.1f} to {max(freed_s):.1f} s,"
-        f" {NUM_STEPS} steps of {trained.usual_step_s:.2f} s, {cost_s:.1f} s lost with each, ETTR {ettr:.3f}"
+        f" {num_steps} steps of {trained.usual_step_s:.2f} s, {cost_s:.1f} s lost with each, ETTR {ettr:.3f}"
     )
     assert trained.violations == expected.violations == []
     assert trained.groups == expected.groups
