@@ -130,7 +130,12 @@ class Operator:
         )
         self._unchanged = UnchangedCache(self._desired)
         self._reconciler = Reconciler(
-            self._live, desired=self._unchanged.desired, clock=clock, on_planned=self._planned, at_once=_at_once
+            self._live,
+            desired=self._unchanged.desired,
+            clock=clock,
+            on_planned=self._planned,
+            at_once=_at_once,
+            gives_way=self._queue.gives_way,
         )
         self._dispatcher = Dispatcher(self._queue, reconcile=self._reconcile, on_error=self._failed)
         self._loops: list[asyncio.Task[None]] = []
@@ -245,17 +250,17 @@ class Operator:
                 await asyncio.sleep(_LOOK_SOONER_S)
                 self._runtimes_changed.set()
 
-    def _enqueue(self, key: str) -> None:
+    def _enqueue(self, key: str, *, behind_s: float = 0.0) -> None:
         # Of a shard that is gained later, all keys become due then.
         if self._leads(key):
-            self._dispatcher.enqueue(key)
+            self._dispatcher.enqueue(key, behind_s=behind_s)
 
     def _gained(self, shard: int) -> None:
         """Begin to look after a shard: compare all of its jobs once, whatever was found when it was led before."""
         self._unchanged.forget_all()
-        for key in queue.startup_order(self.cache):
+        for key, behind_s in queue.startup_order(self.cache):
             if self._is_in(shard, key):
-                self._dispatcher.enqueue(key)
+                self._dispatcher.enqueue(key, behind_s=behind_s)
 
     def _is_in(self, shard: int, key: str) -> bool:
         return self._fence.shard_of(split_key(key)[0]) == shard
@@ -342,8 +347,8 @@ class Operator:
             except ApiError as error:
                 logger.warning("could not list the cluster: %s", error)
                 await asyncio.sleep(_TRY_AGAIN_S)
-        for key in queue.startup_order(self.cache):
-            self._enqueue(key)
+        for key, behind_s in queue.startup_order(self.cache):
+            self._enqueue(key, behind_s=behind_s)
         logger.info("started with %d jobs and %d objects", len(self.cache.keys), len(self.cache))
         self._spawn("reconcile", self._dispatcher.run())
         self._spawn("learn", self.listening.learn())
