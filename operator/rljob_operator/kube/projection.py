@@ -106,6 +106,7 @@ class ChildView:
             denied=self.denied,
             deleting=self.deleting,
             version=self.version,
+            content=hash(self.body),
         )
 
 

@@ -26,6 +26,7 @@ from rljob_operator.model import (
 )
 from rljob_operator.reconcile import conditions
 from rljob_operator.reconcile import status as reporting
+from rljob_operator.reconcile.desired import signature
 from rljob_operator.reconcile.plan import plan
 
 # After a pass that changed something: long enough for controllers to have begun.
@@ -85,7 +86,7 @@ def _place(numbered: tuple[int, Action]) -> tuple[bool, int]:
 
 
 def only_begins(actions: Sequence[Action]) -> bool:
-    """Return whether actions do no more than to report and to make children: these can wait, an end or an edit cannot."""
+    """Return whether actions only report and make children: these can wait, an end or an edit cannot."""
     return all(isinstance(each, StatusWrite) or (isinstance(each, Apply) and not each.uid) for each in actions)
 
 
@@ -127,12 +128,16 @@ class Reconciler:
 
         Raises what the cluster raises: the actions that are left are planned again.
         """
+        before, desired = None, DesiredObjects()
         for live in (False, True):
             observed = await self._cluster.observe(key, live=live)
             if observed is None:
                 return None
             now = self._clock.now()
-            desired = self._desired(observed)
+            # What was just read is mostly what was known: the same children follow from it.
+            if before is None or signature(before) != signature(observed) or before.quota != observed.quota:
+                desired = self._desired(observed)
+            before = observed
             planned = plan(observed, desired, now=now)
             self._on_planned(observed, planned, desired)
             # What cannot be taken back rests on objects that were just read.

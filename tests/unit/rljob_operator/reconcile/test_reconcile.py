@@ -1,6 +1,6 @@
 from rljob_api import enums
 from rljob_api.manifest.status import JobStatus
-from rljob_operator.model import Apply, Delete, Ref, StatusWrite
+from rljob_operator.model import Apply, Delete, DesiredObjects, Observed, Ref, StatusWrite
 from rljob_operator.reconcile.reconciler import Reconciler, only_begins, waves
 from rljob_testing.fake_cluster import wanted
 from rljob_testing.operator_runs import KEY, Run, finish
@@ -57,6 +57,17 @@ def test_job_that_begins_sends_one_request_where_it_is_to_give_way_and_the_next_
     assert (run.cluster.calls, asked) == (["status"], [KEY])
     finish(operator.reconcile(KEY))
     assert len(run.cluster.children) == 5
+
+
+def test_children_are_worked_out_once_in_a_pass_though_it_reads_the_job_again_before_it_begins() -> None:
+    run, looks = Run(), list[int]()
+
+    def counted(observed: Observed) -> DesiredObjects:
+        looks.append(observed.version)
+        return wanted(observed)
+
+    finish(Reconciler(run.cluster, desired=counted, clock=run.clock).reconcile(KEY))
+    assert (len(looks), run.cluster.jobs_made) == (1, ["job-trainer-1"])
 
 
 def test_job_that_stops_gives_way_to_none() -> None:
