@@ -55,6 +55,8 @@ _TRY_AGAIN_S = 2.0
 _UNREACHABLE_S, _STUCK_S = 60.0, 300.0
 _OUT_OF_DATE_S = 2.0
 _PING_EVERY_S = 20.0
+# Events that wait to be posted, and how long those that are left may take at the end.
+_MOST_EVENTS, _LAST_EVENTS_S = 5_000, 2.0
 # Two lists that show the same change untold.
 _FROZEN_S = 2 * COMPARE_EVERY_S
 
@@ -89,6 +91,7 @@ class Operator:
         clock, rng = SystemClock(), random.Random()
         self.metrics = metrics or Metrics()
         self._event_limiter, self._changes = events.EventRateLimiter(), SpecChanges()
+        self._events = asyncio.Queue[tuple[str, dict[str, object]]](maxsize=_MOST_EVENTS)
         self._settings, self._client, self._clock = settings, client, clock
         self._scope = Scope(settings.watch_namespace_selector)
         self.cache, self._runtimes = Cache(self._scope.includes), Runtimes(self._scope.includes)
@@ -130,7 +133,12 @@ class Operator:
         )
         self._unchanged = UnchangedCache(self._desired)
         self._reconciler = Reconciler(
-            self._live, desired=self._unchanged.desired, clock=clock, on_planned=self._planned, at_once=_at_once
+            self._live,
+            desired=self._unchanged.desired,
+            clock=clock,
+            on_planned=self._planned,
+            at_once=_at_once,
+            gives_way=self._queue.gives_way,
         )
         self._dispatcher = Dispatcher(self._queue, reconcile=self._reconcile, on_error=self._failed)
         self._loops: list[asyncio.Task[None]] = []
@@ -193,11 +201,30 @@ class Operator:
             if not self._event_limiter.allow(metadata.uid, draft, now=self._clock.monotonic()):
                 continue
             logger.info("%s/%s: %s", metadata.namespace, metadata.name, draft.note)
-            try:
-                body = events.body(observed.job, draft, instance=socket.gethostname(), now=now)
-                await self._client.post_event(metadata.namespace, body)
-            except ApiError as error:
-                logger.warning("could not post an Event: %s", error)
+            if self._events.full():
+                logger.warning("an Event is not posted: %d wait", self._events.qsize())
+                continue
+            body = events.body(observed.job, draft, instance=socket.gethostname(), now=now)
+            self._events.put_nowait((metadata.namespace, body))
+
+    async def _post_events(self) -> None:
+        """Post Events one after another: no pass waits for them, and they take the place of no other request."""
+        while True:
+            await self._post_event(*await self._events.get())
+
+    async def _post_event(self, namespace: str, body: dict[str, object]) -> None:
+        try:
+            await self._client.post_event(namespace, body)
+        except ApiError as error:
+            logger.warning("could not post an Event: %s", error)
+
+    async def _post_last_events(self) -> None:
+        try:
+            async with asyncio.timeout(_LAST_EVENTS_S):
+                while not self._events.empty():
+                    await self._post_event(*self._events.get_nowait())
+        except TimeoutError:
+            logger.warning("%d Events were not posted before the end", self._events.qsize())
 
     def _applied(self, key: str, kind: str) -> None:
         seconds = self._changes.applied(key, kind, now=self._clock.monotonic())
@@ -245,17 +272,17 @@ class Operator:
                 await asyncio.sleep(_LOOK_SOONER_S)
                 self._runtimes_changed.set()
 
-    def _enqueue(self, key: str) -> None:
+    def _enqueue(self, key: str, *, behind_s: float = 0.0) -> None:
         # Of a shard that is gained later, all keys become due then.
         if self._leads(key):
-            self._dispatcher.enqueue(key)
+            self._dispatcher.enqueue(key, behind_s=behind_s)
 
     def _gained(self, shard: int) -> None:
         """Begin to look after a shard: compare all of its jobs once, whatever was found when it was led before."""
         self._unchanged.forget_all()
-        for key in queue.startup_order(self.cache):
+        for key, behind_s in queue.startup_order(self.cache):
             if self._is_in(shard, key):
-                self._dispatcher.enqueue(key)
+                self._dispatcher.enqueue(key, behind_s=behind_s)
 
     def _is_in(self, shard: int, key: str) -> bool:
         return self._fence.shard_of(split_key(key)[0]) == shard
@@ -342,8 +369,8 @@ class Operator:
             except ApiError as error:
                 logger.warning("could not list the cluster: %s", error)
                 await asyncio.sleep(_TRY_AGAIN_S)
-        for key in queue.startup_order(self.cache):
-            self._enqueue(key)
+        for key, behind_s in queue.startup_order(self.cache):
+            self._enqueue(key, behind_s=behind_s)
         logger.info("started with %d jobs and %d objects", len(self.cache.keys), len(self.cache))
         self._spawn("reconcile", self._dispatcher.run())
         self._spawn("learn", self.listening.learn())
@@ -351,6 +378,7 @@ class Operator:
         self._spawn("compare", self._compare())
         self._spawn("open namespaces", self._open_namespaces())
         self._spawn("renew", self.listening.renew())
+        self._spawn("post events", self._post_events())
         self._spawn("report runtimes", self._report_runtimes())
         self._spawn("ping", self._ping())
 
@@ -418,6 +446,7 @@ class Operator:
         await asyncio.gather(*self._loops, return_exceptions=True)
         await self._streams.close()
         await self._dispatcher.finish(within_s=FINISH_WITHIN_S)
+        await self._post_last_events()
         if self._election is not None:
             self._election.cancel()
             await asyncio.gather(self._election, return_exceptions=True)

@@ -46,6 +46,7 @@ class Child:
     version: of the API server, 0 if unknown. role: None for what serves all of them. attempt: of a trainer Job, else 0.
     ended: "", "Complete" or "Failed", as the Job controller says. blind: why an autoscaler does not read its metric,
     empty if it does. denied: what its controller says of pods that the API server does not take, empty if nothing.
+    content: a digest of the manifest, good in this process: another version may differ in its status alone.
     """
 
     ref: Ref
@@ -58,6 +59,7 @@ class Child:
     denied: str = ""
     deleting: bool = False
     version: int = 0
+    content: int = 0
 
     @property
     def wanted_replicas(self) -> int:

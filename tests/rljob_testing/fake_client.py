@@ -98,6 +98,9 @@ class FakeClient:
             raise ApiError("status: the object has been modified", status=409)
         return copy.deepcopy(self.hold({**known, "status": body["status"]}))
 
+    async def post_event(self, namespace: str, body: Object) -> None:
+        self._record("post", kinds.EVENT, body["reason"])
+
     async def read_lease(self, namespace: str, name: str, *, timeout_s: float) -> Object | None:
         self._record("get", kinds.LEASE, name)
         return copy.deepcopy(self.objects.get((kinds.LEASE.kind, name)))

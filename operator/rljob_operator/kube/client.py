@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
+import pydantic_core
 from kubernetes.aio import config as kubernetes_config
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.dynamic.client import DynamicClient
@@ -117,6 +118,8 @@ class Client:
         """
         self._api, self._on_answer = ApiClient(connection.configuration), on_answer
         self._api.user_agent = agent
+        # What is near is sent faster than it is packed: a list of all pods would keep both sides busy for seconds.
+        self._api.set_default_header("Accept-Encoding", "identity")
         self._fence = open_fence() if fence is None else fence
         self._bucket = TokenBucket(per_s=qps, burst=burst)
         # Discovery is not awaited: the paths of our kinds are known.
@@ -166,7 +169,10 @@ class Client:
     async def pages(
         self, kind: Kind, namespace: str | None, *, selector: str = "", metadata_only: bool = False
     ) -> AsyncIterator[Sequence[Object]]:
-        """Yield all objects of a namespace, or of the cluster, as many at once as an answer brings. Raises ApiError."""
+        """Yield all objects of a namespace, or of the cluster, as many at once as an answer brings. Raises ApiError.
+
+        What is yielded is emptied when more is asked for.
+        """
         params: Object = {"limit": PAGE, "label_selector": selector or None}
         if metadata_only:
             params["header_params"] = {"Accept": _METADATA_ONLY}
@@ -174,8 +180,12 @@ class Client:
             page = await self._send("list", kind, kind.path(namespace), **params)
             # Items of a list leave out what the list says.
             type_meta = {"apiVersion": kind.api_version, "kind": kind.kind}
-            yield [{**item, **type_meta} for item in page.get("items") or ()]
             token = (page.get("metadata") or {}).get("continue")
+            objects: list[Object] = [{**item, **type_meta} for item in page.get("items") or ()]
+            del page
+            yield objects
+            # A dozen kinds are listed at once: none keeps what was read while it waits for more.
+            objects.clear()
             if not token:
                 return
             params["_continue"] = token
@@ -311,7 +321,7 @@ class Client:
         raise AssertionError("the last attempt returns or raises")
 
     async def _once(self, verb: str, kind: Kind, path: str, params: Object) -> Object:
-        response: Object = json.loads(await self._read(verb, kind, path, params))
+        response: Object = pydantic_core.from_json(await self._read(verb, kind, path, params))
         return response
 
     async def _read(self, verb: str, kind: Kind, path: str, params: Object) -> bytes:

@@ -8,12 +8,14 @@ compared with what is wanted.
 import dataclasses
 import fractions
 import functools
-import json
+import itertools
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import pydantic_core
 
 from rljob_api import enums
 from rljob_api.manifest.pod import is_gpu
@@ -30,7 +32,8 @@ _SCALERS = {"HorizontalPodAutoscaler": "ScalingActive", "ScaledObject": "Ready"}
 # Of what a scheduler or a kubelet says; a status message has room for more.
 _MOST_MESSAGE = 400
 _MADE = re.compile(rf".+-({'|'.join(enums.Role)})(?:-(\d+))?")
-_DROPPED = ("managedFields", "creationTimestamp", "generation", "resourceVersion", "selfLink")
+_DROPPED = frozenset({"managedFields", "creationTimestamp", "generation", "resourceVersion", "selfLink"})
+_ROLES: Mapping[str, enums.Role] = {str(role): role for role in enums.Role}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ class Document(Mapping[str, Any]):
     def _read(self) -> dict[str, Any]:
         # No object is empty.
         if not self._content:
-            self._content = json.loads(zlib.decompress(self._body))
+            self._content = pydantic_core.from_json(zlib.decompress(self._body))
         return self._content
 
     def __getitem__(self, key: str) -> Any:
@@ -103,6 +106,7 @@ class ChildView:
             denied=self.denied,
             deleting=self.deleting,
             version=self.version,
+            content=hash(self.body),
         )
 
 
@@ -135,7 +139,7 @@ def project_job(raw: Mapping[str, Any]) -> JobView:
 def project_child(raw: Mapping[str, Any]) -> ChildView:
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
-    has_role = raw["kind"] in POD_MAKERS and labels.get(ROLE_LABEL) in set(enums.Role)
+    has_role = raw["kind"] in POD_MAKERS and labels.get(ROLE_LABEL) in _ROLES
     by_name = _role_by_name(raw["kind"], metadata["name"])
     entries = {key: value for key, value in metadata.items() if key not in _DROPPED}
     # What a queue decides is in the status of what stands for the job there.
@@ -146,7 +150,7 @@ def project_child(raw: Mapping[str, Any]) -> ChildView:
         version=version_of(raw),
         owner=sys.intern(owner_of(raw)),
         deleting="deletionTimestamp" in metadata,
-        role=enums.Role(labels[ROLE_LABEL]) if has_role else by_name[0],
+        role=_ROLES[labels[ROLE_LABEL]] if has_role else by_name[0],
         attempt=(_number(labels.get(ATTEMPT_LABEL)) if has_role else 0) or by_name[1],
         ended=_ended(raw.get("status") or {}),
         blind=_blind(raw.get("status") or {}) if raw["kind"] in _SCALERS else "",
@@ -189,7 +193,7 @@ def project_pod(raw: Mapping[str, Any]) -> PodView | None:
     """Return what is kept of a pod; None for one that says no job or role."""
     metadata, status = raw["metadata"], raw.get("status") or {}
     labels = metadata.get("labels") or {}
-    if labels.get(ROLE_LABEL) not in set(enums.Role) or not labels.get(UID_LABEL) or not controller_of(metadata):
+    if labels.get(ROLE_LABEL) not in _ROLES or not labels.get(UID_LABEL) or not controller_of(metadata):
         return None
     init, ours = status.get("initContainerStatuses") or (), status.get("containerStatuses") or ()
     containers = [*init, *ours]
@@ -200,13 +204,16 @@ def project_pod(raw: Mapping[str, Any]) -> PodView | None:
     # The first container that failed speaks for the pod; without one, the last that ended.
     end = next((state for state in ends if state.get("exitCode")), ends[-1] if ends else None)
     waits = [state for each in containers if (state := (each.get("state") or {}).get("waiting"))]
-    unplaced = _unplaced(status)
-    conditions = _shared(tuple((each["type"], each["status"]) for each in status.get("conditions") or ()))
+    by_type = {each["type"]: each for each in status.get("conditions") or ()}
+    unplaced = _with_status(by_type, "PodScheduled", "False")
+    disruption = _with_status(by_type, "DisruptionTarget")
+    conditions = _shared(tuple((kind, each["status"]) for kind, each in by_type.items()))
     cost = (metadata.get("annotations") or {}).get(DELETION_COST)
+    gpus, cpu_milli = _requested(tuple(_asked(each) for each in (raw.get("spec") or {}).get("containers") or ()))
     pod = Pod(
         name=metadata["name"],
         uid=metadata["uid"],
-        role=enums.Role(labels[ROLE_LABEL]),
+        role=_ROLES[labels[ROLE_LABEL]],
         attempt=_number(labels.get(ATTEMPT_LABEL)),
         phase=sys.intern(status.get("phase", "Pending")),
         ready=("Ready", "True") in conditions,
@@ -221,8 +228,8 @@ def project_pod(raw: Mapping[str, Any]) -> PodView | None:
         restarts=sum(int(each.get("restartCount", 0)) for each in own),
         last_exit_code=_last_exit_code(own),
         last_container_reason=_last_reason(own),
-        disruption=_disruption(status),
-        disrupted_at=_since(status, "DisruptionTarget"),
+        disruption=str(disruption.get("reason", "")),
+        disrupted_at=_since(disruption),
         deleted_at=clock.to_seconds(metadata.get("deletionTimestamp")) or 0.0,
         forced=metadata.get("deletionGracePeriodSeconds") == 0,
         unscheduled=unplaced.get("reason", ""),
@@ -231,12 +238,12 @@ def project_pod(raw: Mapping[str, Any]) -> PodView | None:
         node=sys.intern((raw.get("spec") or {}).get("nodeName", "")),
         runtime_class=(raw.get("spec") or {}).get("runtimeClassName", ""),
         preflight=_preflight(status),
-        scheduled_at=_since(status, "PodScheduled"),
+        scheduled_at=_since(_with_status(by_type, "PodScheduled")),
         started_at=_started_at(status),
-        ready_at=_since(status, "Ready"),
-        unready_at=_since(status, "Ready", "False"),
-        gpus=int(_requested(raw, is_gpu)),
-        cpu_milli=int(1000 * _requested(raw, lambda name: name == "cpu")),
+        ready_at=_since(_with_status(by_type, "Ready")),
+        unready_at=_since(_with_status(by_type, "Ready", "False")),
+        gpus=gpus,
+        cpu_milli=cpu_milli,
     )
     # All that a job has names it.
     return PodView(version=version_of(raw), owner=sys.intern(labels[UID_LABEL]), pod=pod)
@@ -248,22 +255,34 @@ def _shared(conditions: tuple[tuple[str, str], ...]) -> frozenset[tuple[str, str
     return frozenset(conditions)
 
 
-def _requested(raw: Mapping[str, Any], counts: Callable[[str], bool]) -> fractions.Fraction:
-    """Return the sum of what a pod's containers ask for of some resources; a limit without a request is one."""
-    total = fractions.Fraction(0)
-    for container_spec in (raw.get("spec") or {}).get("containers") or ():
-        resources = container_spec.get("resources") or {}
-        quantities = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-        total += sum(drift.quantity(value) or 0 for name, value in quantities.items() if counts(name))
-    return total
+def _asked(container_spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return what a container asks for by name; a limit without a request is one."""
+    resources = container_spec.get("resources") or {}
+    quantities = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return tuple((name, str(value)) for name, value in quantities.items())
 
 
-def _since(status: Mapping[str, Any], kind: str, value: str = "True") -> float:
-    """Return since when a condition is true, or false, in unix seconds; 0 if it is not."""
-    for condition in status.get("conditions") or ():
-        if (condition["type"], condition["status"]) == (kind, value):
-            return clock.to_seconds(condition.get("lastTransitionTime")) or 0.0
-    return 0.0
+# They ask for a few different amounts.
+@functools.lru_cache(maxsize=4096)
+def _requested(containers: tuple[tuple[tuple[str, str], ...], ...]) -> tuple[int, int]:
+    """Return the GPUs and the thousandths of a core that the containers of a pod ask for together."""
+    gpus, cores = fractions.Fraction(0), fractions.Fraction(0)
+    for name, value in itertools.chain.from_iterable(containers):
+        amount = drift.quantity(value) or fractions.Fraction(0)
+        gpus += amount if is_gpu(name) else 0
+        cores += amount if name == "cpu" else 0
+    return int(gpus), int(1000 * cores)
+
+
+def _with_status(by_type: Mapping[str, Mapping[str, Any]], kind: str, value: str = "True") -> Mapping[str, Any]:
+    """Return the condition of a type if it has that status; empty if it has not."""
+    condition = by_type.get(kind)
+    return condition if condition is not None and condition["status"] == value else {}
+
+
+def _since(condition: Mapping[str, Any]) -> float:
+    """Return since when a condition is as it is, in unix seconds; 0 for none."""
+    return clock.to_seconds(condition.get("lastTransitionTime")) or 0.0
 
 
 def _started_at(status: Mapping[str, Any]) -> float:
@@ -295,19 +314,6 @@ def _exit_code(status: Mapping[str, Any], end: Mapping[str, Any] | None) -> int 
     return int(end["exitCode"]) if over or end.get("exitCode") else None
 
 
-def _unplaced(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the condition that says that a pod has no node; empty if it has one."""
-    conditions = status.get("conditions") or ()
-    return next(
-        (
-            condition
-            for condition in conditions
-            if (condition["type"], condition["status"]) == ("PodScheduled", "False")
-        ),
-        {},
-    )
-
-
 def _last_exit_code(containers: Sequence[Mapping[str, Any]]) -> int | None:
     ends = [(container.get("lastState") or {}).get("terminated") for container in containers]
     return next((int(end["exitCode"]) for end in ends if end and end.get("exitCode")), None)
@@ -316,16 +322,6 @@ def _last_exit_code(containers: Sequence[Mapping[str, Any]]) -> int | None:
 def _last_reason(containers: Sequence[Mapping[str, Any]]) -> str:
     ends = [(container.get("lastState") or {}).get("terminated") for container in containers]
     return next((str(end.get("reason", "")) for end in ends if end and end.get("exitCode")), "")
-
-
-def _disruption(status: Mapping[str, Any]) -> str:
-    conditions = status.get("conditions") or ()
-    disruptions = (
-        condition
-        for condition in conditions
-        if (condition["type"], condition["status"]) == ("DisruptionTarget", "True")
-    )
-    return next((str(condition.get("reason", "")) for condition in disruptions), "")
 
 
 def _ended(status: Mapping[str, Any]) -> str:
@@ -356,4 +352,4 @@ def _number(text: str | None) -> int:
 
 
 def _packed(document: Mapping[str, Any]) -> bytes:
-    return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), level=1)
+    return zlib.compress(pydantic_core.to_json(document), level=1)

@@ -210,11 +210,12 @@ class Lister:
         namespace, name = split_key(key)
         job = await self._read(kinds.RLJOB, key, name)
         job_names = {name for _, name, _, _ in self.cache.entries(_JOB, key)} | _attempts(name, job)
-        trainer_jobs = [await self._read(_JOB, key, each) for each in sorted(job_names)]
+        trainer_jobs = await asyncio.gather(*(self._read(_JOB, key, each) for each in sorted(job_names)))
         selector = f"{kinds.OF_JOBS},{projection.JOB_LABEL}={name}"
         if kinds.QUEUED in self.children:
             before = list(self.cache.entries(kinds.QUEUED, key))
             self._take(kinds.QUEUED, await self.client.list(kinds.QUEUED, namespace, selector=selector), before)
+        # After the Jobs: one that has failed is judged by pods that are not older.
         before = list(self.cache.entries(kinds.POD, key))
         expected = bool(before) or any(each is not None for each in trainer_jobs)
         objects = await self.client.list(kinds.POD, namespace, selector=selector) if expected else []

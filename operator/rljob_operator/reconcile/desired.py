@@ -182,7 +182,7 @@ def _pinned(observed: Observed, settings: JobSettings, manifest: Manifest) -> Ma
     return pinning.template(begun.get(ref), manifest, handed_on=lambda pairs: propagated(pairs, keys))
 
 
-# Generation, labels and annotations, statuses of the conditions, attempt, the version of each child, and what is known
+# Generation, labels and annotations, statuses of the conditions, attempt, the content of each child, and what is known
 # of the runtime.
 Pairs = tuple[tuple[str, str], ...]
 Signature = tuple[int, Pairs, Pairs, Pairs, int | None, tuple[tuple[Ref, str, int], ...], tuple[object, ...]]
@@ -196,7 +196,7 @@ def signature(observed: Observed) -> Signature:
         tuple(sorted(observed.job.metadata.annotations.items())),
         tuple((condition.type, condition.status) for condition in observed.status.conditions),
         observed.status.attempt,
-        tuple((ref, child.uid, child.version) for ref, child in sorted(observed.children.items())),
+        tuple((ref, child.uid, child.content) for ref, child in sorted(observed.children.items())),
         (_identity(observed.runtime), observed.runtime.problems),
     )
 

@@ -229,7 +229,8 @@ def _run(observed: Observed, desired: DesiredObjects, *, now: float) -> Plan:
     is_running = conditions.statuses(observed.status.conditions).get(Type.RUNNING) == "True"
     reports = answers.while_running(observed, is_running=is_running, now=now)
     children = _children(observed, desired, step, now)
-    actions = (*step.deletes, *outdated, *stall.deletes, *given_up.actions, *children, *reports)
+    # The next attempt does not wait for the last one's Job, whose pods have ended, to be cleared away.
+    actions = (*step.deletes, *stall.deletes, *given_up.actions, *children, *outdated, *reports)
     again_at = earliest(
         step.again_at,
         stall.again_at,

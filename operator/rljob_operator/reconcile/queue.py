@@ -3,8 +3,10 @@
     enqueue --> due --> taken --> done(ok)      : forgotten, unless enqueued meanwhile or to come again later
                  ^        |---> done(failed)    : again after 0.5 s, 1 s, 2 s, .. 5 min, with jitter
                  |--------|                       or at once, if it was enqueued meanwhile
+                          '---> gave way          : again behind those that wait for their first request
 A key that waits or runs for long never holds up another. What comes while a key runs is looked at when the run ends,
-however it ends. Times are monotonic seconds.
+however it ends. Of the keys that are due, the one comes first whose turn is longest ago; a key that stands behind has
+its turn some seconds after it was due, though it runs at once where no other waits. Times are monotonic seconds.
 """
 
 import asyncio
@@ -12,7 +14,7 @@ import dataclasses
 import heapq
 import json
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from rljob_api import lifecycle
@@ -24,12 +26,18 @@ from rljob_operator.model import Pod
 _FIRST_BACKOFF_S = 0.5
 _MOST_BACKOFF_S = 300.0
 _MOST_PASSED_OVER = 64
+# How far behind others a job stands whose first request was sent, and one that was at rest when the process began.
+_GAVE_WAY_S, _AT_REST_S = 30.0, 60.0
 
 
 @dataclasses.dataclass(slots=True)
 class _Entry:
+    """due: from when it may run. turn: by which those that are due are ordered. gave_way: it had its first request."""
+
     due: float
     since: float
+    turn: float
+    gave_way: bool = False
 
 
 class WorkQueue:
@@ -41,24 +49,32 @@ class WorkQueue:
             raise ValueError(f"need {concurrency=} to be at least 1")
         self._clock, self._rng, self._concurrency = clock, rng, concurrency
         self._waiting: dict[str, _Entry] = {}
-        # By time. A pair that no longer says what `_waiting` says is passed over; a running key has none.
+        # What is not due, by time, and what is, by turn. A pair that no longer says what `_waiting` says is passed
+        # over; a running key has none.
         self._order: list[tuple[float, str]] = []
-        self._running: set[str] = set()
+        self._ready: list[tuple[float, str]] = []
+        # Keys that run, and whether they may give way.
+        self._running: dict[str, bool] = {}
+        self._gave_way: set[str] = set()
         self._failures: dict[str, int] = {}
 
     def __len__(self) -> int:
         """Return how many keys wait, running ones not counted."""
         return len(self._waiting)
 
-    def enqueue(self, key: str, *, after_s: float = 0.0) -> None:
-        """Make `key` due after `after_s` at the latest; the earlier of two times counts."""
+    def enqueue(self, key: str, *, after_s: float = 0.0, behind_s: float = 0.0) -> None:
+        """Make `key` due after `after_s` at the latest; the earlier of two times counts.
+
+        behind_s: how much longer others that are due go first.
+        """
         now = self._clock.monotonic()
         entry = self._waiting.get(key)
         due = now + max(0.0, after_s)
+        turn = due + behind_s
         if entry is None:
-            self._waiting[key] = _Entry(due=due, since=due)
-        elif due < entry.due:
-            entry.due, entry.since = due, min(entry.since, due)
+            self._waiting[key] = _Entry(due=due, since=due, turn=turn)
+        elif due < entry.due or turn < entry.turn:
+            entry.due, entry.turn, entry.since = min(entry.due, due), min(entry.turn, turn), min(entry.since, due)
         else:
             return
         self._line_up(key)
@@ -67,12 +83,13 @@ class WorkQueue:
         if key in self._waiting and key not in self._running:
             heapq.heappush(self._order, (self._waiting[key].due, key))
         # A job whose deadline is a day away leaves a pair a day long at each pass.
-        if len(self._order) > 2 * len(self._waiting) + _MOST_PASSED_OVER:
+        if len(self._order) + len(self._ready) > 2 * len(self._waiting) + _MOST_PASSED_OVER:
             self._order = [(entry.due, each) for each, entry in self._waiting.items() if each not in self._running]
+            self._ready = []
             heapq.heapify(self._order)
 
-    def _first(self) -> tuple[float, str] | None:
-        """Return when the next key that does not run is due, and the key; None without one."""
+    def _next(self) -> tuple[float, str] | None:
+        """Return when the next key that does not run and is not due will be, and the key; None without one."""
         while self._order:
             due, key = self._order[0]
             entry = self._waiting.get(key)
@@ -81,42 +98,75 @@ class WorkQueue:
             heapq.heappop(self._order)
         return None
 
+    def _first(self) -> tuple[float, str] | None:
+        """Return the turn of the key that is to run next, and the key; None if none is due."""
+        now = self._clock.monotonic()
+        while (waits := self._next()) is not None and waits[0] <= now:
+            _, key = heapq.heappop(self._order)
+            heapq.heappush(self._ready, (self._waiting[key].turn, key))
+        while self._ready:
+            turn, key = self._ready[0]
+            entry = self._waiting.get(key)
+            if entry is not None and entry.turn == turn and key not in self._running:
+                return turn, key
+            heapq.heappop(self._ready)
+        return None
+
     def take(self) -> str | None:
-        """Return the key that is due longest and mark it as running; None if none may start now."""
+        """Return the key whose turn it is and mark it as running; None if none may start now."""
         if len(self._running) >= self._concurrency:
             return None
         first = self._first()
-        if first is None or first[0] > self._clock.monotonic():
+        if first is None:
             return None
-        _, key = heapq.heappop(self._order)
-        del self._waiting[key]
-        self._running.add(key)
+        _, key = heapq.heappop(self._ready)
+        self._running[key] = not self._waiting.pop(key).gave_way
         return key
+
+    def gives_way(self, key: str) -> bool:
+        """Return whether a running key, once it has sent one request, is to leave the rest to a run that comes behind
+        those whose turn it is: among many that begin, each gets its first request before any gets all of its.
+
+        Only once: the next run of the key does all there is.
+        """
+        first = self._first()
+        if not self._running.get(key) or first is None or first[0] > self._clock.monotonic():
+            return False
+        self._gave_way.add(key)
+        return True
+
+    def _ended(self, key: str) -> None:
+        self._running.pop(key, None)
+        self._line_up(key)
 
     def done(self, key: str, *, again_after_s: float | None = None) -> None:
         """Record that a run of `key` succeeded; its backoff restarts."""
-        self._running.discard(key)
         self._failures.pop(key, None)
-        self._line_up(key)
-        if again_after_s is not None:
+        self._ended(key)
+        if key in self._gave_way:
+            self._gave_way.discard(key)
+            self.enqueue(key, behind_s=_GAVE_WAY_S)
+            self._waiting[key].gave_way = True
+        elif again_after_s is not None:
             self.enqueue(key, after_s=again_after_s)
 
     def drop(self, key: str) -> None:
         """Forget a key that waits, and how often it failed."""
         self._waiting.pop(key, None)
         self._failures.pop(key, None)
+        self._gave_way.discard(key)
 
     def failed(self, key: str, *, most_s: float = _MOST_BACKOFF_S) -> float:
         """Record that a run of `key` failed and return the seconds until it comes again without a change.
 
         A change that came while it ran is not held back by the backoff: it may be the one that ends the failures.
         """
-        self._running.discard(key)
+        self._gave_way.discard(key)
         count = self._failures[key] = self._failures.get(key, 0) + 1
         delay = lifecycle.backoff_s(count, first_s=_FIRST_BACKOFF_S, max_s=most_s)
         # Half of it is left to chance, so that keys that failed together do not come back together.
         jittered = delay * (0.5 + 0.5 * self._rng.random())
-        self._line_up(key)
+        self._ended(key)
         self.enqueue(key, after_s=jittered)
         return jittered
 
@@ -124,8 +174,10 @@ class WorkQueue:
         """Return the seconds until a key can start, 0 if one can now; None if only a change or an end can bring one."""
         if len(self._running) >= self._concurrency:
             return None
-        first = self._first()
-        return None if first is None else max(0.0, first[0] - self._clock.monotonic())
+        if self._first() is not None:
+            return 0.0
+        waits = self._next()
+        return None if waits is None else max(0.0, waits[0] - self._clock.monotonic())
 
     @property
     def has_room(self) -> bool:
@@ -155,8 +207,8 @@ class Dispatcher:
         self._running: dict[asyncio.Task[None], str] = {}
         self._changed = asyncio.Event()
 
-    def enqueue(self, key: str, *, after_s: float = 0.0) -> None:
-        self._queue.enqueue(key, after_s=after_s)
+    def enqueue(self, key: str, *, after_s: float = 0.0, behind_s: float = 0.0) -> None:
+        self._queue.enqueue(key, after_s=after_s, behind_s=behind_s)
         self._changed.set()
 
     async def run(self) -> None:
@@ -214,16 +266,17 @@ class Dispatcher:
 _ENDED = frozenset({Type.COMPLETE, Type.FAILED})
 
 
-def startup_order(cache: Cache) -> list[str]:
-    """Return the keys of all jobs in the order in which a new process reconciles them, those at rest last.
+def startup_order(cache: Cache) -> Iterator[tuple[str, float]]:
+    """Yield the keys of all jobs, and how many seconds each stands behind in the queue of a new process.
 
-    All are compared once after a start. A thousand take a minute, and what is overdue must not wait so long.
+    All are compared once after a start. A thousand take a minute, and what is overdue must not wait so long, nor give
+    way to those at rest.
     """
-    views = ((key, cache.job(key)) for key in cache.keys)
-    waits = {
-        key: not is_at_rest(json.loads(job.load()), cache.pods(key, job.uid)) for key, job in views if job is not None
-    }
-    return sorted(waits, key=lambda key: not waits[key])
+    for key in cache.keys:
+        job = cache.job(key)
+        if job is not None:
+            at_rest = is_at_rest(json.loads(job.load()), cache.pods(key, job.uid))
+            yield key, _AT_REST_S if at_rest else 0.0
 
 
 def is_at_rest(job: Mapping[str, Any], pods: Collection[Pod]) -> bool:

@@ -1,5 +1,6 @@
 """One pass over one job: observe, plan, act. It takes no decision itself."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from rljob_operator.model import (
 )
 from rljob_operator.reconcile import conditions
 from rljob_operator.reconcile import status as reporting
+from rljob_operator.reconcile.desired import signature
 from rljob_operator.reconcile.plan import plan
 
 # After a pass that changed something: long enough for controllers to have begun.
@@ -83,14 +85,24 @@ def _place(numbered: tuple[int, Action]) -> tuple[bool, int]:
     return False, number
 
 
+def only_begins(actions: Sequence[Action]) -> bool:
+    """Return whether actions only report and make children: these can wait, an end or an edit cannot."""
+    return all(isinstance(each, StatusWrite) or (isinstance(each, Apply) and not each.uid) for each in actions)
+
+
 def _ignore(observed: Observed, planned: Plan, desired: DesiredObjects) -> None:
     pass
+
+
+def _never(key: str) -> bool:  # noqa: ARG001  # the shape of WorkQueue.gives_way
+    return False
 
 
 class Reconciler:
     """Runs passes. `desired` gives the children of an active job; `on_planned` hears what follows from them.
 
-    at_once: how the requests of a wave are sent.
+    at_once: how the requests of a wave are sent. gives_way: asked before a pass that has more to send than one request
+    and may wait: whether to send one, as there will be another pass for the rest.
     """
 
     def __init__(
@@ -101,9 +113,10 @@ class Reconciler:
         clock: Clock,
         on_planned: Callable[[Observed, Plan, DesiredObjects], None] = _ignore,
         at_once: AtOnce = one_by_one,
+        gives_way: Callable[[str], bool] = _never,
     ) -> None:
         self._cluster, self._desired, self._clock, self._on_planned = cluster, desired, clock, on_planned
-        self._at_once = at_once
+        self._at_once, self._gives_way = at_once, gives_way
         # When each job's status was written, by uid: memory only, after a start the first write is due at once.
         self._written_at: dict[str, float] = {}
 
@@ -115,16 +128,23 @@ class Reconciler:
 
         Raises what the cluster raises: the actions that are left are planned again.
         """
+        before, desired = None, DesiredObjects()
         for live in (False, True):
             observed = await self._cluster.observe(key, live=live)
             if observed is None:
                 return None
             now = self._clock.now()
-            desired = self._desired(observed)
+            # What was just read is mostly what was known: the same children follow from it.
+            if before is None or signature(before) != signature(observed) or before.quota != observed.quota:
+                desired = self._desired(observed)
+            before = observed
             planned = plan(observed, desired, now=now)
             self._on_planned(observed, planned, desired)
             # What cannot be taken back rests on objects that were just read.
             if live or not planned.irrevocable:
+                actions = planned.actions
+                if len(actions) > 1 and only_begins(actions) and self._gives_way(key):
+                    planned = dataclasses.replace(planned, actions=actions[:1])
                 return await self._act(observed, planned)
         return None
 

@@ -32,6 +32,8 @@ def laid_over(base: Manifest, template: Mapping[str, Any], *, selector: Mapping[
     """Return the pod template `base` with what a runtime's template says. selector: labels of the role's pods, which a
     spread counts where it says nothing else.
     """
+    if not template:
+        return base
     whole = _merged(base, template)
     spec = whole["spec"]
     for constraint in spec.get("topologySpreadConstraints") or ():

@@ -5,8 +5,6 @@ replaces lost pods by itself. The trainer is one Indexed Job per attempt: one lo
 collective cannot heal.
 """
 
-import copy
-
 from rljob_api import cluster_placement, devices, enums, suites
 from rljob_operator.model import ATTEMPT_LABEL
 from rljob_operator.resources import container, gangs, pod, storage
@@ -194,12 +192,17 @@ def trainer_template(inputs: Inputs) -> Manifest:
     """Return the pod template of an attempt, the first, without variables: their values are in containers alone."""
     spec = trainer_job(inputs, attempt=1)["spec"]
     assert isinstance(spec, dict), "made by trainer_job"
-    template: Manifest = copy.deepcopy(spec["template"])
+    template = spec["template"]
     pod_spec = template["spec"]
-    assert isinstance(pod_spec, dict), "made by trainer_job"
-    for container_spec in (*pod_spec.get("initContainers", ()), *pod_spec["containers"]):
-        container_spec.pop("env", None)
-    return template
+    lists = {key: [_without_env(each) for each in pod_spec[key]] for key in _CONTAINER_LISTS if key in pod_spec}
+    return {**template, "spec": {**pod_spec, **lists}}
+
+
+_CONTAINER_LISTS = ("initContainers", "containers")
+
+
+def _without_env(container_spec: Manifest) -> Manifest:
+    return {key: value for key, value in container_spec.items() if key != "env"}
 
 
 def _variables(inputs: Inputs) -> tuple[Manifest, ...]:

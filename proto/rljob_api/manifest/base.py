@@ -10,6 +10,7 @@ fields, which stays out of the object so that "written" and "default" stay apart
 """
 
 import dataclasses
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -125,12 +126,16 @@ class Section(BaseModel):
 SectionT = TypeVar("SectionT", bound=Section)
 
 
-def rules_of(section: type[BaseModel]) -> Iterator[tuple[str, Check, tuple[CelRule, ...]]]:
-    """Yield name, check and CEL twins of the rules of a section, those of its base classes first."""
-    for base in reversed(section.__mro__):
-        for name, value in vars(base).items():
-            if inspect.isfunction(value) and "twins" in value.__dict__:
-                yield name, value, value.__dict__["twins"]
+# A class's rules are those that it was written with, and an operator asks for them at every look at a job.
+@functools.cache
+def rules_of(section: type[BaseModel]) -> tuple[tuple[str, Check, tuple[CelRule, ...]], ...]:
+    """Return name, check and CEL twins of the rules of a section, those of its base classes first."""
+    return tuple(
+        (name, value, value.__dict__["twins"])
+        for base in reversed(section.__mro__)
+        for name, value in vars(base).items()
+        if inspect.isfunction(value) and "twins" in value.__dict__
+    )
 
 
 NO_SHARE = "it is a share and must be from 0 to 1"

@@ -158,6 +158,15 @@ def test_lost_rank_ends_the_attempt_and_only_the_trainer_starts_anew() -> None:
     assert (first.outcome, first.class_, first.exit_code, first.step) == ("failed", "application", 1, 3)
 
 
+def test_next_attempt_does_not_wait_for_the_last_ones_job_to_be_cleared_away() -> None:
+    run = running()
+    run.cluster.end_trainer(1)
+    run.settle()
+    run.wait(11)
+    calls = run.cluster.calls
+    assert calls.index("apply job-trainer-2") < calls.index("delete job-trainer-1")
+
+
 @pytest.mark.parametrize(
     ("exit_code", "budget", "reason"),
     [

@@ -8,11 +8,13 @@ from typing import Any, cast
 import pytest
 
 from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.status import Condition, JobStatus
 from rljob_api.validation import crd
 from rljob_operator.app import Operator
 from rljob_operator.kube import kinds
 from rljob_operator.kube.client import Client
 from rljob_operator.kube.fence import fence_of
+from rljob_operator.model import Observed
 from rljob_operator.settings import Settings
 from rljob_testing.cluster import manifests
 from rljob_testing.fake_client import FakeClient
@@ -94,6 +96,37 @@ async def test_certificates_are_renewed_though_nothing_can_be_listed(monkeypatch
     assert not [each for each in scene.client.requests[before:] if "Secret" in each]
     await _rounds(scene.operator.listening.renew(), monkeypatch)
     assert scene.client.requests.count("apply Secret run-tls-trainer") == 2
+
+
+def _tells(operator: Operator, client: FakeClient, *names: str) -> Coroutine[Any, Any, None]:
+    """Write statuses by which jobs run: each is worth an Event."""
+    condition = {"type": "Running", "status": "True", "reason": "Running", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    status = JobStatus(conditions=(Condition.model_validate({**condition, "message": ""}),))
+
+    async def written() -> None:
+        for name in names:
+            raw = client.hold(cast(dict[str, Any], manifests.job(name, {})))
+            await operator._status_written(Observed(job=RLJob.model_validate_json(json.dumps(raw))), status)
+
+    return written()
+
+
+async def test_no_pass_waits_for_an_event_and_each_is_posted_one_after_the_other() -> None:
+    scene = Scene()
+    await scene.operator.start()
+    scene.client.fail["post Event Running"] = 500
+    await _tells(scene.operator, scene.client, "a", "b")
+    assert "post Event Running" not in scene.client.requests
+    await until(lambda: scene.client.requests.count("post Event Running") == 2)
+    assert not scene.operator.stopped.is_set(), "one that is refused holds up no other"
+    await scene.operator.finish()
+
+
+async def test_events_that_wait_at_the_end_are_posted_before_the_lead_is_given_back() -> None:
+    scene = Scene()
+    await _tells(scene.operator, scene.client, "a", "b")
+    await scene.operator.finish()
+    assert scene.client.requests.count("post Event Running") == 2
 
 
 async def test_api_that_appears_after_the_start_has_every_job_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:

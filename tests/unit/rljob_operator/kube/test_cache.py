@@ -92,6 +92,14 @@ def test_pod_of_another_job_of_the_same_name_is_not_shown() -> None:
     assert cache.pods(KEY, "another-uid") == ()
 
 
+def test_content_of_a_child_changes_with_its_manifest_and_not_with_its_status() -> None:
+    raw = workload("run-rollout")
+    content = projection.project_child(raw).child().content
+    later = {**raw, "metadata": {**raw["metadata"], "resourceVersion": "2"}, "status": {"readyReplicas": 3}}
+    assert projection.project_child(later).child().content == content
+    assert projection.project_child({**later, "spec": {"replicas": 4}}).child().content != content
+
+
 def test_child_is_shown_with_its_manifest_without_status_and_only_to_its_controller() -> None:
     cache = Cache()
     cache.put(kinds.BY_NAME["Deployment"], workload("run-rollout"))

@@ -41,8 +41,10 @@ def test_job_that_was_never_seen_was_changed_since_or_is_starting_waits_for_some
     assert not queue.is_at_rest(job("Starting"), [pod()])
 
 
-def test_jobs_that_wait_for_something_come_first_and_none_is_left_out() -> None:
+def test_jobs_at_rest_stand_behind_those_that_wait_for_something_and_none_is_left_out() -> None:
     cache = Cache()
     for name, condition in (("a", "Suspended"), ("b", "Starting"), ("c", "Complete"), ("d", "Suspending")):
         cache.put(kinds.RLJOB, job(condition, name=name))
-    assert queue.startup_order(cache) == ["team/b", "team/d", "team/a", "team/c"]
+    behind = dict(queue.startup_order(cache))
+    assert {key for key, seconds in behind.items() if not seconds} == {"team/b", "team/d"}
+    assert {key for key, seconds in behind.items() if seconds} == {"team/a", "team/c"}

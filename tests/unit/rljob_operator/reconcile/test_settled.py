@@ -47,13 +47,21 @@ def test_change_of_anything_that_they_depend_on_is_a_new_look(change: str) -> No
     if change == "spec":
         run.cluster.edit(max_steps=11)
     elif change == "child":
-        run.cluster.children[ref] = dataclasses.replace(child, version=9)
+        run.cluster.children[ref] = dataclasses.replace(child, content=9)
     elif change == "lost child":
         del run.cluster.children[ref]
     else:
         run.cluster.end_trainer(1)
         run.reconcile()
     assert not found.desired(seen(run)).unchanged
+
+
+def test_change_of_a_childs_status_is_no_new_look() -> None:
+    run = running()
+    found = settled_on(seen(run))
+    for ref, child in list(run.cluster.children.items()):
+        run.cluster.children[ref] = dataclasses.replace(child, version=child.version + 1)
+    assert found.desired(seen(run)).unchanged
 
 
 def test_pass_that_changed_a_child_or_met_a_problem_settles_nothing() -> None:
@@ -78,7 +86,7 @@ def test_job_whose_trainer_is_still_to_come_or_of_which_a_child_was_refused_is_n
     assert not has_trainer_job(seen(run))
 
 
-def test_signature_tells_versions_apart_and_not_the_order_of_children() -> None:
+def test_signature_tells_contents_apart_and_not_the_order_of_children() -> None:
     observed = seen(running())
     backwards = dict(reversed(list(observed.children.items())))
     assert signature(observed) == signature(dataclasses.replace(observed, children=backwards))
