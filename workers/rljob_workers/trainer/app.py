@@ -148,6 +148,11 @@ def _load(
     newest = restoring.newest(checkpoint.store_of(config), remote.checkpoints_of(config), group)
     resumed = newest.checkpoint
     frozen_hashes = _frozen_hashes(config) if dist.get_rank() == 0 else checkpoint.FrozenHashes()
+    if config.teacher is not None and frozen_hashes.teacher:
+        logger.info(
+            "the teacher is %s, whose tensors have the hash %s", config.teacher.name, frozen_hashes.teacher,
+            extra={"event": "teacher"},
+        )  # fmt: skip
     is_fork = resumed is None and config.spec.resume_from is not None
     if resumed is not None:
         checkpoint.check_same_run(resumed, config, frozen=frozen_hashes, base=base)
