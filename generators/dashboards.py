@@ -404,6 +404,7 @@ RUN = (
                 queries=[
                     Query(f"max(rljob_entropy{{{JOB}}})", "entropy (nats)"),
                     Query(f"max(rljob_kl_reference{{{JOB}}})", "KL to the reference (nats)"),
+                    Query(f"max(rljob_kl_teacher{{{JOB}}})", "KL to the teacher (nats)"),
                     Query(f"max(rljob_mismatch_kl{{{JOB}}})", "engine against trainer (nats)"),
                     Query(f"max(rljob_logprob_abs_diff{{{JOB}}})", "mean difference of log-probabilities"),
                 ],

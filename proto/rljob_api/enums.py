@@ -293,6 +293,7 @@ class StepStat(enum.StrEnum):
     ENTROPY_LOSS = "policy/entropy_loss"
     ENTROPY = "policy/entropy"
     REF_KL = "policy/ref_kl"
+    TEACHER_KL = "policy/teacher_kl"
     ZERO_ADVANTAGE_GROUPS = "groups/zero_adv"
     ADVANTAGE_MEAN = "adv/mean"
     ADVANTAGE_STD = "adv/std"

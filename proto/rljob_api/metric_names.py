@@ -184,6 +184,7 @@ METRICS: tuple[Metric, ...] = (
     _g(_T, "rljob_grad_norm", "Global gradient norm before clipping."),
     _g(_T, "rljob_learning_rate", "Learning rate of the last update."),
     _g(_T, "rljob_kl_reference", "KL to the reference model, nats."),
+    _g(_T, "rljob_kl_teacher", "Reverse KL to the teacher, nats a sampled token."),
     _g(_T, "rljob_clip_fraction", "Share of tokens where a clip bound acted.", "bound"),
     _g(_T, "rljob_masked_token_ratio", "Share of sampled tokens left out of the loss.", "reason"),
     _g(_T, "rljob_mismatch_kl", "KL between engine and trainer on rows that the current version sampled whole, nats."),

@@ -286,6 +286,7 @@ class TrainerConfig(SpecConfig):
     """Everything that `rljob-trainer` reads. `node_rank` differs per pod; the rest is equal on all ranks.
 
     reference: the frozen model of the KL term; None without one, and where it is the model without its adapter.
+    teacher: the frozen model of spec.teacher.
     fork_from: a checkpoint, a folder of checkpoints or a run's folder, empty unless the run is a fork. spec_digests: of
     manifest sections that others read, for checkpoints.
     """
@@ -295,6 +296,7 @@ class TrainerConfig(SpecConfig):
     store_address: str
     model: ModelFiles
     reference: ModelFiles | None = None
+    teacher: ModelFiles | None = None
     node_rank: int = 0
     rendezvous_host: str
     rendezvous_port: int

@@ -107,6 +107,7 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
         store_address=placement.store_address,
         model=model,
         reference=_reference(spec, placement),
+        teacher=None if spec.teacher is None else _files(spec.teacher.model, spec.teacher.revision, spec, placement),
         rendezvous_host=placement.trainer.rendezvous_host,
         rendezvous_port=placement.trainer.rendezvous_port,
         attempt=placement.trainer.attempt,
@@ -237,10 +238,15 @@ def _reference(spec: JobSpec, placement: Placement) -> process_config.ModelFiles
     reference, model = spec.model.reference, spec.model
     if reference is None or (model.lora and (reference.name, reference.revision) == (model.name, model.revision)):
         return None
+    return _files(reference.name, reference.revision, spec, placement)
+
+
+def _files(name: str, revision: str | None, spec: JobSpec, placement: Placement) -> process_config.ModelFiles:
+    """Return where the files of a model that is not trained are."""
     return process_config.ModelFiles(
-        name=reference.name,
-        revision=reference.revision or "",
-        path=_named_folder(reference.name, placement.base_dir),
+        name=name,
+        revision=revision or "",
+        path=_named_folder(name, placement.base_dir),
         cache_dir=placement.cache_dir,
         s3=spec.storage.s3,
     )

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
 import warnings
@@ -55,7 +56,10 @@ CASES: dict[str, Changes] = {
     "old samples, proximal recomputed": {"minibatches": 2},
     "old samples, proximal interpolated": {"minibatches": 2, "loss": {"proximal": "LogLinear"}},
     "old samples, two policies": {"minibatches": 2, "loss": {"proximal": "Behavior"}},
+    "a teacher that learned it": {},
 }
+# Its rewards are read by no one: it learns from the model that the first case led to.
+TAUGHT = "a teacher that learned it"
 # In cases of old samples the sampler takes over the weights of every so many steps only.
 REFRESH_STEPS = 3
 
@@ -73,6 +77,11 @@ class Sampler:
         own = self._model.state_dict()
         with torch.no_grad():
             policy.visit(list(own), lambda name, tensor: own[name].copy_(tensor))
+
+    def save(self, folder: pathlib.Path, model_dir: pathlib.Path) -> None:
+        """Write the weights as a model with the tokenizer of `model_dir`."""
+        self._model.save_pretrained(folder)
+        shutil.copy(model_dir / "tokenizer.json", folder)
 
     def group(self, index: int, *, size: int, version: int) -> types.PromptGroup:
         """Return a scored group for a random prompt."""
@@ -118,6 +127,7 @@ def resolved_job(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> re
                 "dtype": "float32", "optimizer": {"learningRate": "2e-2"}, "deepspeed": {"zeroStage": 0},
                 "gradientCheckpointing": False, "maxTokensPerMicroBatch": 512,
             },
+            **({"teacher": {"model": str(folder / "teacher")}} if case == TAUGHT else {}),
         },
     }  # fmt: skip
     return resolved(document, folder)
@@ -150,8 +160,9 @@ def batch_of(
     )  # fmt: skip
     oldest = step - 1 - found.coordinator.spec.async_.max_off_policy_steps
     choice = steps.Choice(
-        step=step, candidates=candidates, version_steps={version: version}, oldest_trained_step=max(0, oldest)
-    )
+        step=step, candidates=candidates, version_steps={version: version}, oldest_trained_step=max(0, oldest),
+        taught=found.coordinator.spec.is_taught(step),
+    )  # fmt: skip
     built = builder.build(choice, found.coordinator)
     packed = built.packed
     header = types.BatchHeader(
@@ -165,13 +176,15 @@ def batch_of(
 def new_learner(
     config: process_config.TrainerConfig, model_dir: pathlib.Path
 ) -> tuple[deepspeed.Engine, learner.Learner]:
-    """Return the policy and what updates it, with reference and critic as the config asks for."""
+    """Return the policy and what updates it, with reference, teacher and critic as the config asks for."""
     device = torch.device("cpu")
+    place = deepspeed.place_frozen(config, device)
     policy = deepspeed.Engine(config, model_dir, device)
     valued = None if config.spec.algorithm.critic is None else deepspeed.CriticEngine(config, model_dir, device)
     return policy, learner.Learner(
         engine=policy,
-        reference=reference.load(config, device, place=deepspeed.place_frozen(config, device)),
+        reference=reference.load(config, device, place=place),
+        teacher=reference.load_teacher(config, model_dir, device, place=place),
         critic=None if valued is None else critic.Critic(valued, config.spec, schedule.UpdateCount()),
         spec=config.spec,
         clock=clock.SystemClock(),
@@ -198,6 +211,9 @@ def rewards_of(model_dir: pathlib.Path, case: str, folder: pathlib.Path) -> list
         header, parts, summary = batch_of(groups, step, version, found)
         steps.learn(header, parts)
         rewards.append(summary["reward_mean"])
+    if case == "grpo":
+        sampler.follow(policy)
+        sampler.save(folder / "teacher", model_dir)
     return rewards
 
 

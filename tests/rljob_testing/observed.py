@@ -38,6 +38,7 @@ _NEEDS = {
     "rljob_pod_replacements_total": "a pod that was made again",
     "rljob_operator_reconcile_errors_total": "an error of the operator",
     "rljob_kl_reference": "a reference model",
+    "rljob_kl_teacher": "a teacher",
     "rljob_mfu_ratio": "an accelerator whose peak is known",
     "rljob_gpu_memory_bytes": "an accelerator",
 }

@@ -163,7 +163,8 @@ class FilterGroupsSpec(Section):
     # The job fills in the defaults.
     enabled: bool = Field(
         default_factory=lambda: True,
-        description="Reject groups whose rewards are all equal. Default: true unless groupSize is 1.",
+        description="Reject groups whose rewards are all equal. Default: true unless groupSize is 1 or"
+        " there is a teacher.",
     )
     metric: Text = Field(default="sum", description="sum (the weighted reward), or the name of one reward.")
     lower: Decimal | None = Field(

@@ -29,7 +29,7 @@ from rljob_api.manifest.lifecycle import (
     ResumeFromSpec,
     SecuritySpec,
 )
-from rljob_api.manifest.model import ModelSpec
+from rljob_api.manifest.model import ModelSpec, TeacherSpec
 from rljob_api.manifest.pod import PodSpec
 from rljob_api.manifest.reward_options import JUDGE, SecretKey
 from rljob_api.manifest.rollout import (
@@ -133,6 +133,10 @@ class JobSpec(Section):
     model: ModelSpec = Field(description="Which model is trained.")
     data: DataSpec = Field(description="Training prompts.")
     sft: SftSpec | None = Field(default=None, description="Supervised steps before RL; none if unset.")
+    teacher: TeacherSpec | None = Field(
+        default=None,
+        description="On-policy distillation: a better model scores what the policy samples; none if unset.",
+    )
     workflow: WorkflowSpec = Field(default=WorkflowSpec(), description="What happens inside one episode.")
     algorithm: AlgorithmSpec = Field(default=AlgorithmSpec(), description="From rewards to a batch.")
     async_: AsyncSpec = Field(default=AsyncSpec(), alias="async", description="How far generation may run ahead.")
@@ -161,7 +165,7 @@ class JobSpec(Section):
         )
         groups = filled(
             self.data.filter_groups,
-            enabled=algorithm.group_size > 1,
+            enabled=algorithm.group_size > 1 and self.teacher is None,
             lower=None if lower is None else Decimal(lower),
             upper=None if upper is None else Decimal(upper),
             max_extra_groups=STARVATION_STEPS * algorithm.prompts_per_step,
@@ -213,6 +217,10 @@ class JobSpec(Section):
         suites_ = (suite.max_prompt_tokens + evaluated for suite in self.evaluation.suites)
         answer = max(self.rollout.sampling.max_tokens, evaluated)
         return max(self.longest_row, *suites_, 0) + self.workflow.later_turns(max_answer_tokens=answer)
+
+    def is_taught(self, step: int) -> bool:
+        """Return whether the teacher scores a step, counted from the first one of RL as 1."""
+        return self.teacher is not None and (self.teacher.steps is None or step <= self.teacher.steps)
 
     @property
     def wanted_device(self) -> Literal["cpu", "cuda"] | None:
@@ -378,6 +386,46 @@ class JobSpec(Section):
         if coefficient <= 0 and reference is not None:
             because = no_effect("spec.algorithm.loss.klCoef is 0, so no KL term would read it")
             yield "model.reference", reference.name, because
+
+    @rule(
+        CelRule(
+            field="teacher.taskReward",
+            rule="!has(self.teacher) || self.teacher.taskReward || has(self.teacher.steps)"
+            " || !has(self.algorithm.critic)",
+            message="a critic learns rewards, which nothing would read: use true, or an estimator without a critic",
+        ),
+        CelRule(
+            field="teacher.taskReward",
+            rule="!has(self.teacher) || self.teacher.taskReward || has(self.teacher.steps)"
+            " || !has(self.algorithm.loss.klPlacement) || self.algorithm.loss.klPlacement != 'Reward'",
+            message="a KL term in rewards, which nothing would read: use true, or klPlacement Loss",
+        ),
+        CelRule(
+            field="teacher.steps",
+            rule="!has(self.teacher) || !has(self.teacher.steps) || self.teacher.steps <= self.maxSteps",
+            message="teacher.steps must be at most maxSteps",
+        ),
+    )
+    def teacher_agrees_with_the_rest(self) -> Iterator[Problem]:
+        """Nothing is made of rewards that no step learns from."""
+        teacher, loss = self.teacher, self.algorithm.loss
+        if teacher is None:
+            return
+        if teacher.ignores_rewards and self.algorithm.critic is not None:
+            because = "algorithm.critic would learn rewards that nothing reads: use true, or an estimator without one"
+            yield "teacher.taskReward", False, because
+        if teacher.ignores_rewards and loss.kl_in_reward:
+            because = "algorithm.loss.klPlacement is 'Reward', and nothing reads rewards: use true, or klPlacement Loss"
+            yield "teacher.taskReward", False, because
+        if teacher.steps is not None and teacher.steps > self.max_steps:
+            yield "teacher.steps", teacher.steps, f"maxSteps {self.max_steps} counts them too: raise it, or lower these"
+        reject = loss.rollout_correction.reject if loss.rollout_correction else None
+        if loss.normalizes_weights and reject is not None and reject.advantages == "Negative":
+            because = (
+                "rolloutCorrection.batchNormalize takes the mean weight before advantages have the teacher's part,"
+                " for which reject.advantages Negative asks: leave one of them out"
+            )
+            yield "teacher.model", teacher.model, because
 
     @rule(
         CelRule(

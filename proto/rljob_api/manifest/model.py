@@ -1,4 +1,4 @@
-"""`spec.model`: which model is trained."""
+"""`spec.model` and `spec.teacher`: which model is trained, and which one scores what it samples."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -7,10 +7,12 @@ from pydantic import Field
 
 from rljob_api.manifest.base import (
     FORBIDDEN,
+    INT32,
     OBJECT_URI_FORM,
     OBJECT_URI_PATTERN,
     SET,
     CelRule,
+    Decimal,
     Name,
     Path,
     Problem,
@@ -197,3 +199,45 @@ class ModelSpec(Section):
 
 def _leaves(path: str) -> bool:
     return path.startswith("/") or ".." in path.split("/")
+
+
+class TeacherSpec(Section):
+    """On-policy distillation: a frozen model scores the tokens that the policy sampled, and the policy learns from the
+    per-token reverse KL to it (docs/distillation.md).
+    """
+
+    model: Path = Field(
+        description="Hub id, folder, builtin name or folder of an object store; with the policy's vocabulary."
+    )
+    revision: Text | None = Field(default=None, description="Hub revision of the teacher.")
+    coef: Decimal = Field(
+        default=Decimal("1"),
+        description="Each token's advantage is this times log(teacher / policy), at most 10 nats either way.",
+    )
+    task_reward: bool = Field(
+        default=False, description="Learn the task's rewards too: advantages are added. Otherwise they are only shown."
+    )
+    steps: int | None = Field(
+        default=None, ge=1, le=INT32, description="How many steps of RL it scores, the first ones; all if unset."
+    )
+
+    @property
+    def ignores_rewards(self) -> bool:
+        """Whether no step of the run learns from the task's rewards."""
+        return not self.task_reward and self.steps is None
+
+    @rule(
+        _address("model"),
+        CelRule(
+            field="coef",
+            rule="double(self.coef) > 0.0",
+            message="it must be above 0",
+        ),
+    )
+    def names_a_model_to_learn_from(self) -> Iterator[Problem]:
+        if "://" in self.model and not is_object_uri(self.model):
+            yield "model", self.model, f"an address must be {OBJECT_URI_FORM}"
+        if self.revision is not None and (is_object_uri(self.model) or self.model.startswith(BUILTIN)):
+            yield "revision", self.revision, no_effect(f"teacher.model is '{self.model}', which has no revisions")
+        if self.coef <= 0:
+            yield "coef", self.coef, "it must be above 0: leave teacher out for none"

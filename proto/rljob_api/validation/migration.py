@@ -96,6 +96,10 @@ def _paths() -> Mapping[str, str]:
 UNSUPPORTED: Mapping[str, str] = {
     "model.lora.dropout": "ratios compare two forwards of the same weights, so nothing is dropped",
     "observability.traces": "a run shows logs and metrics",
+    "teacher.pod": "a teacher is in the trainer's processes, with the resources of trainer.pod",
+    "teacher.replicas": "a teacher is in each of the trainer's processes",
+    "teacher.topK": "the teacher's log-probability of the sampled token alone is learned from",
+    "teacher.url": "teacher.model is loaded by the trainer: a hub id, a folder, or one of an object store",
     "trainer.optimizer.type": "the optimizer is AdamW",
     "trainer.masterWeightsDtype": "master weights are float32",
 }

@@ -139,6 +139,16 @@ def _twins(section: type[BaseModel], path: str) -> Iterator[CelRule]:
             yield from _twins(below, f"{path}.{key}[]" if fields.is_list(info.annotation) else f"{path}.{key}")
 
 
+def teacher_of_itself(spec: JobSpec) -> Iterator[str]:
+    """A policy that is its teacher is where it is to go."""
+    teacher, model = spec.teacher, spec.model
+    if teacher is None or teacher.task_reward or spec.sft is not None or spec.resume_from is not None:
+        return
+    if (teacher.model, teacher.revision) == (model.name, model.revision):
+        because = "it is the model that is trained, so there is nothing to learn from it: name a better one"
+        yield messages.invalid("teacher.model", teacher.model, because)
+
+
 def shared_baseline_of_turns(spec: JobSpec) -> Iterator[str]:
     """Rows of different turns share a baseline."""
     blocks = (spec.algorithm.normalize_reward, spec.algorithm.advantage_normalization)
@@ -311,6 +321,7 @@ WARNINGS = (
     groups_above_a_message,
     shared_baseline_of_turns,
     lone_feedback,
+    teacher_of_itself,
     uncapped_weight,
     product_bounds,
     wide_gspo_band,

@@ -370,6 +370,40 @@ def test_a_reference_that_is_missing_is_named_by_its_field(tmp_path: pathlib.Pat
         references.load(config, CPU, place=deepspeed.place_frozen(config, CPU))
 
 
+def with_teacher(config: process_config.TrainerConfig, folder: pathlib.Path) -> process_config.TrainerConfig:
+    model = process_config.ModelFiles(name="better", path=str(folder), cache_dir=str(folder))
+    return config.model_copy(update={"teacher": model})
+
+
+def test_a_teacher_scores_every_token_with_its_own_weights_which_never_move(
+    tiny_models: dict[str, pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    policy_dir, teacher_dir = tiny_models["float32"], makers.make_tiny_model(tmp_path, seed=1)
+    config = with_teacher(makers.make_trainer_config(tmp_path, model_dir=policy_dir), teacher_dir)
+    built = deepspeed.Engine(config, policy_dir, CPU)
+    frozen = references.load_teacher(config, policy_dir, CPU, place=deepspeed.place_frozen(config, CPU))
+    assert frozen is not None
+    expected = deepspeed.Engine(config, teacher_dir, CPU).score(PART)
+    assert torch.equal(frozen.score(PART), expected)
+    logprobs, _ = built.forward(PART)
+    built.backward(-logprobs.sum())
+    assert built.step(0.01).applied
+    assert torch.equal(frozen.score(PART), expected)
+
+
+def test_a_teacher_that_is_missing_or_reads_other_tokens_is_named_by_its_field(
+    tiny_models: dict[str, pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    policy_dir, place = tiny_models["float32"], deepspeed.place_frozen(makers.make_trainer_config(tmp_path), CPU)
+    config = makers.make_trainer_config(tmp_path, model_dir=policy_dir)
+    with pytest.raises(errors.ManifestError, match=r"spec\.teacher\.model is 'better', but there is no folder"):
+        references.load_teacher(with_teacher(config, tmp_path / "nowhere"), policy_dir, CPU, place=place)
+    other = makers.make_tiny_model(tmp_path / "other", seed=1)
+    (other / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}}', encoding="utf-8")
+    with pytest.raises(errors.ManifestError, match=r"spec\.teacher\.model is 'better', but .* has no tokenizer\.json"):
+        references.load_teacher(with_teacher(config, other), policy_dir, CPU, place=place)
+
+
 # The critic, here for the same reason.
 
 VALUED = batch_tensors.to_tensors(makers.pack(makers.make_rows(groups=2, size=3, turns=True), shared=False), CPU)

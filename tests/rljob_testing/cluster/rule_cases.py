@@ -24,6 +24,7 @@ ONE, MANY = {"accessMode": "ReadWriteOnce"}, {"accessMode": "ReadWriteMany"}
 SUITE = {"evaluation.suites": [{"name": "held-out", "path": "a.jsonl"}]}
 _PROMPTS = {"name": "questions", "path": "data/questions.jsonl", "maxPromptTokens": 64}
 EXAMPLES = {"data.train": [{**_PROMPTS, "name": "answers", "phase": "SFT"}, _PROMPTS]}
+TAUGHT: Changes = {"teacher": {"model": "better"}}
 
 # Start of the rule's message, field that the refusal names, what passes, what is refused.
 CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
@@ -51,6 +52,26 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         "sft",
         {**EXAMPLES, "sft": {"steps": 2}},
         {**EXAMPLES, "sft": {"steps": 2, "epochs": 1}},
+    ),
+    (
+        "a critic learns rewards",
+        "teacher.taskReward",
+        {**PPO, **TAUGHT, "teacher.taskReward": True},
+        {**PPO, **TAUGHT},
+    ),
+    (
+        "a KL term in rewards",
+        "teacher.taskReward",
+        {**KL, f"{L}.klPlacement": "Reward", **TAUGHT, "teacher.taskReward": True},
+        {**KL, f"{L}.klPlacement": "Reward", **TAUGHT},
+    ),
+    ("teacher.steps must", "teacher.steps", {**TAUGHT, "teacher.steps": 1}, {**TAUGHT, "teacher.steps": 1_000_000}),
+    ("it must be above 0", "teacher.coef", {**TAUGHT, "teacher.coef": "0.5"}, {**TAUGHT, "teacher.coef": "0"}),
+    (
+        "an address must",
+        "teacher.model",
+        {"teacher": {"model": "s3://bucket/model"}},
+        {"teacher": {"model": "https://host/model"}},
     ),
     ("everySteps must be", "weightSync.everySteps", {"weightSync.everySteps": 2}, {"weightSync.everySteps": 3}),
     (
@@ -390,6 +411,7 @@ FROZEN: Mapping[str, tuple[Changes, Changes]] = {
     "model": ({}, {"model.name": "other"}),
     "data": ({}, {"data.train.0.path": "data/other.jsonl"}),
     "sft": ({**EXAMPLES, "sft": {"steps": 2}}, {**EXAMPLES, "sft": {"steps": 3}}),
+    "teacher": (TAUGHT, {"teacher": {"model": "other"}}),
     "workflow": ({}, {"workflow.type": "multi_turn_math"}),
     "algorithm": ({}, {"algorithm.epochs": 2}),
     "async.onStale": ({}, {"async.onStale": "Drop"}),

@@ -9,9 +9,15 @@ from rljob_api.validation.load import load_manifest
 UNSERVED: dict[str, object] = {
     "model.lora.dropout": "0.1",
     "observability.traces": True,
+    "teacher.pod": {"image": "a/b:1"},
+    "teacher.replicas": 2,
+    "teacher.topK": 16,
+    "teacher.url": "https://host/v1",
     "trainer.optimizer.type": "adamw",
     "trainer.masterWeightsDtype": "float32",
 }
+# What else a section needs.
+NEEDED: dict[str, dict[str, object]] = {"teacher": {"teacher.model": "better"}}
 
 
 @pytest.mark.parametrize("path", UNSERVED)
@@ -19,7 +25,7 @@ def test_field_that_nothing_serves_is_refused_with_what_works(
     path: str, manifest_text: Callable[[Mapping[str, object]], str]
 ) -> None:
     with pytest.raises(errors.ManifestError) as refused:
-        load_manifest(manifest_text({path: UNSERVED[path]}))
+        load_manifest(manifest_text({**NEEDED.get(path.partition(".")[0], {}), path: UNSERVED[path]}))
     works = migration.UNSUPPORTED[path]
     assert refused.value.problems == (f"spec.{path} is not supported yet: {works}; leave it out",)
 

@@ -425,6 +425,28 @@ def test_a_kl_term_brings_its_reference_model_to_the_trainer_and_rows_without_ad
     assert without.trainer.spec.algorithm.loss.kl_coef == 0.0
 
 
+def test_a_teacher_is_brought_to_the_trainer_and_no_group_is_left_out_for_its_rewards(make_job: MakeJob) -> None:
+    taught = resolved(make_job({"teacher": {"model": "../better", "revision": None}}))
+    assert taught.trainer.teacher is not None
+    assert taught.trainer.teacher.name == "../better"
+    assert taught.trainer.teacher.path.endswith("/better")
+    assert not taught.coordinator.spec.data.filter_groups.enabled
+    assert resolved(make_job()).trainer.teacher is None
+    assert resolved(make_job({"data.filterGroups": {}})).coordinator.spec.data.filter_groups.enabled
+
+
+def test_one_answer_a_prompt_is_enough_for_a_teacher(make_job: MakeJob) -> None:
+    one = {"algorithm.groupSize": 1, "algorithm.normalizeReward": {"mean": "None", "std": "None"}}
+    assert resolved(make_job({"teacher": {"model": "org/better"}, **one})).trainer.spec.algorithm.rows_per_step > 0
+
+
+def test_a_teacher_of_some_steps_scores_the_first_ones(make_job: MakeJob) -> None:
+    spec = resolved(make_job({"teacher": {"model": "org/better", "steps": 2}})).trainer.spec
+    assert [spec.is_taught(step) for step in (1, 2, 3)] == [True, True, False]
+    assert resolved(make_job({"teacher": {"model": "org/better"}})).trainer.spec.is_taught(10**6)
+    assert not resolved(make_job()).trainer.spec.is_taught(1)
+
+
 def test_kl_in_the_reward_takes_k1_and_makes_the_trainer_compute_returns(make_job: MakeJob) -> None:
     algorithm = resolved(make_job(REFERENCE | {"algorithm.loss.klPlacement": "Reward"})).trainer.spec.algorithm
     assert (algorithm.loss.kl_estimator, algorithm.trainer_returns) == ("K1", True)

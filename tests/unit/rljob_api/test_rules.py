@@ -42,6 +42,9 @@ REFERENCE = {f"{LOSS}.klCoef": "0.1", "model.reference": {"name": "base"}}
 _PROMPTS = {"name": "questions", "path": "questions.jsonl"}
 EXAMPLES = {"data.train": [{**_PROMPTS, "name": "answers", "phase": "SFT"}, _PROMPTS]}
 SUPERVISED = {**EXAMPLES, "sft": {"steps": 2}}
+TEACHER = {"model": "better"}
+ADDED = {**TEACHER, "taskReward": True}
+REJECTING = {"mode": "Truncate", "high": "2", "reject": {"metric": "K1", "high": "0.5", "advantages": "Negative"}}
 
 TABLE: dict[str, Row] = {
     "examples that no step learns": Row(EXAMPLES, "spec.data.train[0].phase is 'SFT', but no step", SUPERVISED),
@@ -74,6 +77,37 @@ TABLE: dict[str, Row] = {
         {"model.lora": {}, "model.reference": {"name": "base"}},
         "spec.model.reference is 'base'",
         {"model.lora": {}, f"{LOSS}.klCoef": "0.1"},
+    ),
+    "teacher alone with a critic": Row(
+        {**GAE_PPO, "teacher": TEACHER}, "spec.teacher.taskReward is false", {**GAE_PPO, "teacher": ADDED}
+    ),
+    "teacher alone with a KL term in rewards": Row(
+        {**REFERENCE, f"{LOSS}.klPlacement": "Reward", "teacher": TEACHER},
+        "spec.teacher.taskReward is false",
+        {**REFERENCE, f"{LOSS}.klPlacement": "Reward", "teacher": {**TEACHER, "steps": 1}},
+    ),
+    "teacher for more steps than there are": Row(
+        {"maxSteps": 3, "teacher": {**TEACHER, "steps": 4}},
+        "spec.teacher.steps is 4, but maxSteps 3",
+        {"maxSteps": 3, "teacher": {**TEACHER, "steps": 3}},
+    ),
+    "teacher without weight": Row(
+        {"teacher": {**TEACHER, "coef": "0"}}, "spec.teacher.coef is '0'", {"teacher": {**TEACHER, "coef": "0.1"}}
+    ),
+    "teacher at an address of the web": Row(
+        {"teacher": {"model": "https://hub/better"}},
+        "spec.teacher.model is",
+        {"teacher": {"model": "s3://bucket/better"}},
+    ),
+    "revision of a teacher in an object store": Row(
+        {"teacher": {"model": "s3://bucket/better", "revision": "main"}},
+        "spec.teacher.revision is 'main'",
+        {"teacher": {"model": "org/better", "revision": "main"}},
+    ),
+    "mean weight before what it depends on": Row(
+        {CORRECTION: {**REJECTING, "batchNormalize": True}, "teacher": TEACHER},
+        "spec.teacher.model is 'better', but rolloutCorrection.batchNormalize",
+        {CORRECTION: REJECTING, "teacher": TEACHER},
     ),
     "adapter with a critic": Row(
         {"model.lora": {}, **GAE_PPO}, "spec.algorithm.critic is", {"model.lora": {}, "algorithm.groupSize": 4}
@@ -874,6 +908,10 @@ def test_manifest_of_defaults_breaks_no_rule(make_job: MakeJob) -> None:
 
 
 WARNED: dict[str, tuple[Mapping[str, object], str]] = {
+    "teacher that is the policy": (
+        {"model.name": "./small", "teacher": {"model": "./small"}},
+        "spec.teacher.model is './small', but it is the model that is trained",
+    ),
     "turns that share a baseline": (LEGACY, "spec.workflow.config.layout is 'legacy'"),
     "turns whose tokens share a baseline": (
         {

@@ -70,8 +70,9 @@ class _Loaded:
     uri: str
     is_fork: bool
     initial_state_hash: str
-    reference: reference.Reference | reference.WithoutAdapter | None
-    reference_hash: str
+    teacher: reference.FrozenModel | None
+    reference: reference.FrozenModel | reference.WithoutAdapter | None
+    frozen_hashes: checkpoint.FrozenHashes
     critic: deepspeed.CriticEngine | None
 
     @property
@@ -146,13 +147,15 @@ def _load(
     initial.check_alike(group.gather(first.layout.layout_id), name=config.model.name)
     newest = restoring.newest(checkpoint.store_of(config), remote.checkpoints_of(config), group)
     resumed = newest.checkpoint
-    reference_hash = ""
-    if dist.get_rank() == 0 and config.reference is not None:
-        files = builtin.ensure_model(config.reference)
-        reference_hash = _state_hash(config, initial.of_model_files(files, config.spec.model.dtype))
+    frozen_hashes = _frozen_hashes(config) if dist.get_rank() == 0 else checkpoint.FrozenHashes()
+    if config.teacher is not None and frozen_hashes.teacher:
+        logger.info(
+            "the teacher is %s, whose tensors have the hash %s", config.teacher.name, frozen_hashes.teacher,
+            extra={"event": "teacher"},
+        )  # fmt: skip
     is_fork = resumed is None and config.spec.resume_from is not None
     if resumed is not None:
-        checkpoint.check_same_run(resumed, config, reference_hash=reference_hash, base=base)
+        checkpoint.check_same_run(resumed, config, frozen=frozen_hashes, base=base)
     elif config.spec.resume_from is not None:
         resumed = warm_start.find(config.fork_from, config.spec.resume_from.step)
         warm_start.check_same_model(resumed, config, base=base)
@@ -163,8 +166,10 @@ def _load(
         # Of version 0, which every process of the run makes alike, whatever this one resumes from.
         initial_hash = _state_hash(config, first)
     _check_files(config, built, first.layout)
-    frozen = reference.load(config, device, place=deepspeed.place_frozen(config, device))
-    _test_models(config, built, frozen, device)
+    place = deepspeed.place_frozen(config, device)
+    frozen = reference.load(config, device, place=place)
+    teacher = reference.load_teacher(config, model_dir, device, place=place)
+    _test_models(config, built, frozen, teacher, device)
     return _Loaded(
         engine=built,
         exporter=export.of_job(config.spec, first.layout, visit=built.visit, writes=built.rank == 0),
@@ -174,9 +179,21 @@ def _load(
         is_fork=is_fork,
         initial_state_hash=initial_hash,
         reference=reference.of_job(config.spec, frozen, built),
-        reference_hash=reference_hash,
+        teacher=teacher,
+        frozen_hashes=frozen_hashes,
         critic=_build_critic(config, model_dir, resumed, device),
     )
+
+
+def _frozen_hashes(config: process_config.TrainerConfig) -> checkpoint.FrozenHashes:
+    """Return which models the frozen ones are, whatever their names say."""
+
+    def of(files: process_config.ModelFiles | None) -> str:
+        if files is None:
+            return ""
+        return _state_hash(config, initial.of_model_files(builtin.ensure_model(files), config.spec.model.dtype))
+
+    return checkpoint.FrozenHashes(reference=of(config.reference), teacher=of(config.teacher))
 
 
 def _state_hash(config: process_config.TrainerConfig, first: initial.Initial) -> str:
@@ -194,13 +211,16 @@ def _check_files(config: process_config.TrainerConfig, built: deepspeed.Engine, 
 def _test_models(
     config: process_config.TrainerConfig,
     built: deepspeed.Engine,
-    frozen: reference.Reference | None,
+    frozen: reference.FrozenModel | None,
+    teacher: reference.FrozenModel | None,
     device: torch.device,
 ) -> None:
-    """Prove that packing is exact for the policy, and the reference. A critic is the policy's decoder."""
+    """Prove that packing is exact for the policy, the reference and the teacher. A critic is the policy's decoder."""
     named: list[tuple[selftest.Model, str, str]] = [(built, "spec.model.name", config.model.name)]
     if frozen is not None and config.reference is not None:
         named.append((frozen, "spec.model.reference.name", config.reference.name))
+    if teacher is not None and config.teacher is not None:
+        named.append((teacher, "spec.teacher.model", config.teacher.name))
     for model, field, name in named:
         selftest.check(
             model,
@@ -380,6 +400,7 @@ def _loop(
     steps = learner.Learner(
         engine=loaded.engine,
         reference=loaded.reference,
+        teacher=loaded.teacher,
         critic=None if loaded.critic is None else critic.Critic(loaded.critic, config.spec, critic_count),
         spec=config.spec,
         clock=clock,
@@ -413,7 +434,7 @@ def _loop(
             progress=count,
             critic=loaded.critic,
             critic_progress=critic_count,
-            reference_hash=loaded.reference_hash,
+            frozen=loaded.frozen_hashes,
             before_export=publisher.flush,
             keeper=keeper,
             prepares=None if keeper is None else group.local_rank == 0,

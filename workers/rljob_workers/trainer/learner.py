@@ -20,7 +20,7 @@ from rljob_api.manifest.job import JobSpec
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.trainer import critic as critics
 from rljob_workers.trainer import pre_update
-from rljob_workers.trainer.algorithms import loss, policy_losses, statistics, supervised
+from rljob_workers.trainer.algorithms import distillation, loss, policy_losses, statistics, supervised
 from rljob_workers.trainer.engine import mfu, schedule
 from rljob_workers.trainer.model import batch_tensors
 
@@ -57,6 +57,13 @@ class PolicyEngine(Protocol):
         """Maximum over ranks."""
 
 
+class Teacher(pre_update.Scorer, Protocol):
+    """The model of spec.teacher."""
+
+    # None for a mixture of experts.
+    size: mfu.ModelSize | None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Learned:
     """The statistics of a step, and what becomes metrics: values that are not finite, by what; masked shares by why."""
@@ -86,17 +93,20 @@ class Learner:
         self,
         *,
         engine: PolicyEngine,
-        reference: pre_update.Reference | None = None,
+        reference: pre_update.Scorer | None = None,
+        teacher: Teacher | None = None,
         critic: critics.Critic | None = None,
         spec: JobSpec,
         clock: clocks.Clock,
         count: schedule.UpdateCount | None = None,
         waiting: Callable[[str], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> None:
-        """Continue after `count`. `reference`: the frozen model of the KL term; `waiting`: what counts waits."""
+        """Continue after `count`. `reference`: the frozen model of the KL term; `teacher`: that of
+        spec.teacher; `waiting`: what counts waits.
+        """
         self._waiting = waiting
         self.count = count or schedule.UpdateCount()
-        # Supervised steps are this learner's with another loss, no reference and no critic; updates are counted on.
+        # Supervised steps are this learner's with another loss, no other models; updates are counted on.
         self._supervised: Learner | None = None
         if spec.sft is not None:
             self._supervised = Learner(
@@ -108,7 +118,7 @@ class Learner:
             )
         self._engine, self._spec, self._clock = engine, spec, clock
         self._algorithm = spec.algorithm
-        self._reference, self._critic = reference, critic
+        self._reference, self._critic, self._teacher = reference, critic, teacher
 
     def learn(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> Learned:
         """Apply the updates of a step. Raises RLJobError after too many skipped updates, WireError for a bad batch."""
@@ -124,19 +134,27 @@ class Learner:
         work, observed = self._lay_out(header, micro_batches)
         measured = _Measured(statistics.Tally(self._engine.device))
         started = self._clock.monotonic()
-        prepared = pre_update.prepare(work, self._engine, self._reference, self._algorithm, self._critic)
+        teacher = self._teacher if self._is_taught(header) else None
+        prepared = pre_update.prepare(work, self._engine, self._reference, self._algorithm, self._critic, teacher)
         measured.proximal_s = self._clock.monotonic() - started
         measured.flops = self._flops(header, micro_batches)
         for update in range(num_updates):
             self._update(update, work[update], header, prepared.mean_weight, observed, measured)
         return self._report(header, measured, prepared)
 
+    def _is_taught(self, header: types.BatchHeader) -> bool:
+        """Return whether the teacher scores a step, which is one of RL."""
+        return self._teacher is not None and self._spec.is_taught(header.step - header.sft_steps)
+
     def _flops(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> float:
         """Return this rank's operations of the step, 0 where utilisation cannot be computed."""
         chip = self._engine.accelerator
         if chip is None or chip.size is None or chip.peak_flops is None:
             return 0.0
-        return mfu.step_flops(
+        taught = 0.0
+        if self._teacher is not None and self._is_taught(header):
+            taught = mfu.scoring_flops(self._teacher.size, micro_batches)
+        return taught + mfu.step_flops(
             chip.size,
             micro_batches,
             trains_policy=self._critic is None or not self._critic.warms_up(header),
@@ -159,7 +177,7 @@ class Learner:
         first = [item.tensors for part in work[: self._algorithm.minibatches] for item in part]
         with self._waiting(PEERS):
             most = self._engine.largest([float(len(part)) for part in work])
-            computed = self._engine.total(self._computed(first))
+            computed = self._engine.total(self._computed(first, header))
         minibatches = header.minibatches[: self._algorithm.minibatches]
         observed = statistics.Observed.of(minibatches, trained=computed[:2], counted=computed[2:])
         for update, part in enumerate(work):
@@ -167,19 +185,19 @@ class Learner:
             part.extend(pre_update.Work(idle, idle=True) for _ in range(max(1, int(most[update])) - len(part)))
         return work, observed
 
-    def _computed(self, parts: Sequence[batch_tensors.BatchTensors]) -> list[float]:
+    def _computed(self, parts: Sequence[batch_tensors.BatchTensors], header: types.BatchHeader) -> list[float]:
         """Return tokens and rows of this rank that are trained, then those that are only looked at."""
         totals = [0.0] * 4
         for tensors in parts:
-            observed = self._observed(tensors)
+            observed = self._observed(tensors, header)
             for place, chosen in ((0, ~observed), (2, observed)):
                 totals[place] += float(tensors.row_tokens[chosen].sum())
                 totals[place + 1] += float(chosen.sum())
         return totals
 
-    def _observed(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
+    def _observed(self, tensors: batch_tensors.BatchTensors, header: types.BatchHeader) -> torch.Tensor:
         """Return which rows [rows] are only looked at: without advantage, and where no term of the loss needs them."""
-        if self._algorithm.trains_zero_advantage:
+        if self._algorithm.trains_zero_advantage or self._is_taught(header):
             return torch.zeros_like(tensors.row_idle)
         return tensors.row_idle & ~tensors.row_masked
 
@@ -250,12 +268,15 @@ class Learner:
             # No gradient, but as many backwards as the other ranks: from ZeRO-2 on each is collective.
             self._engine.backward(logprobs.sum() * 0.0)
             return
+        advantages = item.tensors.advantages
+        if item.teacher is not None and self._spec.teacher is not None:
+            advantages = distillation.advantages(logprobs, item.teacher, advantages, self._spec.teacher)
         outputs = loss.policy_loss(
             loss.LossInputs(
                 logprobs=logprobs,
                 entropies=entropies,
                 behavior=item.tensors.behavior,
-                advantages=item.tensors.advantages,
+                advantages=advantages,
                 version_steps=item.tensors.version_steps,
                 oldest_step=item.tensors.oldest_step,
                 row_index=item.tensors.row_index,
@@ -267,11 +288,15 @@ class Learner:
                 reference=item.reference,
                 keep_mask=item.keep_mask,
                 mean_weight=mean_weight,
-                row_observed=self._observed(item.tensors),
+                row_observed=self._observed(item.tensors, header),
                 observed=observed,
             ),
             self._algorithm.loss,
         )
+        if item.teacher is not None:
+            trained = ~item.tensors.row_masked[item.tensors.row_index]
+            outputs.tally.put(distillation.sums(logprobs, item.teacher, trained), {})
+            outputs.tally.sums[statistics.Sum.NONFINITE] += (~torch.isfinite(item.teacher)).sum()
         self._engine.backward(outputs.loss * self._engine.world_size)
         measured.computed_tokens += item.tensors.tokens.numel()
         first_epoch = update < self._algorithm.minibatches
@@ -295,6 +320,9 @@ class Learner:
         values = statistics.report(totals, peaks, header.minibatches, terms=self._terms())
         first = header.minibatches[: self._algorithm.minibatches]
         values |= prepared.stats
+        if self._is_taught(header):
+            # Of the task's rewards; the teacher has something to say of every group.
+            values.pop(Stat.ZERO_ADVANTAGE_GROUPS, None)
         values |= {
             Stat.FORWARD_BACKWARD_S: measured.forward_backward_s,
             Stat.OPTIMIZER_S: measured.optimizer_s,

@@ -19,6 +19,7 @@ _GAUGES = {
     Stat.GRAD_NORM: "rljob_grad_norm",
     Stat.LEARNING_RATE: "rljob_learning_rate",
     Stat.REF_KL: "rljob_kl_reference",
+    Stat.TEACHER_KL: "rljob_kl_teacher",
     Stat.MISMATCH_KL: "rljob_mismatch_kl",
     Stat.LOGPROB_ABS_DIFF: "rljob_logprob_abs_diff",
     Stat.MFU: "rljob_mfu_ratio",

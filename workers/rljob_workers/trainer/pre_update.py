@@ -1,4 +1,5 @@
-"""What is computed before the step's first update: proximal, reference, values, advantages, tokens that M2PO drops.
+"""What is computed before the step's first update: proximal, reference, teacher, values, advantages, what M2PO
+drops.
 
 Everything here sees the weights that the step starts from and all of its rows, so that no result depends on how rows
 are cut into minibatches, micro-batches and ranks. Later epochs hold the same rows once more: they are filled in too,
@@ -27,8 +28,8 @@ class Engine(advantages.Ranks, Protocol):
         """Return logprobs [N] without gradient."""
 
 
-class Reference(Protocol):
-    """The frozen model of the KL term."""
+class Scorer(Protocol):
+    """A frozen model: the reference of the KL term, or a teacher."""
 
     def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         """Return its logprobs [N]."""
@@ -51,7 +52,8 @@ class Prepared:
 
 @dataclasses.dataclass(slots=True)
 class Work:
-    """One micro-batch of the step. `idle`: it only keeps collectives in step. keep_mask [N]: what M2PO leaves.
+    """One micro-batch of the step. `idle`: it only keeps collectives in step. proximal, reference, teacher [N]: their
+    log-probabilities of the sampled tokens. keep_mask [N]: what M2PO leaves.
 
     values, returns [N]: the critic's before the step, and what it is to learn.
     """
@@ -60,6 +62,7 @@ class Work:
     idle: bool
     proximal: torch.Tensor | None = None
     reference: torch.Tensor | None = None
+    teacher: torch.Tensor | None = None
     keep_mask: torch.Tensor | None = None
     values: advantages.Values | None = None
     returns: torch.Tensor | None = None
@@ -73,9 +76,10 @@ class Work:
 def prepare(
     work: Sequence[Sequence[Work]],
     engine: Engine,
-    reference: Reference | None,
+    reference: Scorer | None,
     algorithm: AlgorithmSpec,
     value_model: Critic | None = None,
+    teacher: Scorer | None = None,
 ) -> Prepared:
     """Fill in what the losses need. `work` lists the micro-batches of each update."""
     if needs_proximal(algorithm):
@@ -87,6 +91,10 @@ def prepare(
         for part in work:
             for item in part:
                 item.reference = reference.score(item.tensors)
+    if teacher is not None:
+        for part in work:
+            for item in part:
+                item.teacher = teacher.score(item.tensors)
     if value_model is not None:
         for part in work:
             for item in part:

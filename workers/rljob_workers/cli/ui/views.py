@@ -56,7 +56,11 @@ _STATISTICS: Sequence[tuple[str, str, Mapping[str, enums.StepStat]]] = (
     (
         "KL divergence",
         "nats",
-        {"of an update": enums.StepStat.APPROX_KL, "from the reference model": enums.StepStat.REF_KL},
+        {
+            "of an update": enums.StepStat.APPROX_KL,
+            "from the reference model": enums.StepStat.REF_KL,
+            "to the teacher": enums.StepStat.TEACHER_KL,
+        },
     ),
     ("Gradient norm", "", {"policy": enums.StepStat.GRAD_NORM, "critic": enums.StepStat.CRITIC_GRAD_NORM}),
     ("Clipped tokens", "share", {"low": enums.StepStat.CLIP_LOW, "high": enums.StepStat.CLIP_HIGH}),

@@ -51,7 +51,7 @@ def build(choice: steps.Choice, config: process_config.CoordinatorConfig) -> Bui
         epochs=algorithm.epochs,
         world_size=spec.trainer.world_size,
         max_tokens=spec.trainer.max_tokens_per_micro_batch,
-        keep_zero_advantage=algorithm.trains_zero_advantage,
+        keep_zero_advantage=algorithm.trains_zero_advantage or choice.taught,
         keep_masked=algorithm.trains_masked,
         observes_skipped=True,
         oldest_step=choice.oldest_trained_step,

@@ -55,8 +55,8 @@ def assemble(choice: steps.Choice, algorithm: AlgorithmSpec) -> Assembled:
         _sample(member, value, index, algorithm)
         for index, (member, value) in enumerate(zip(members, values, strict=True))
     )
-    # What the trainer makes of rewards is the trainer's to report.
-    zero = 0 if algorithm.trainer_returns else _zero_groups(values, sizes)
+    # What the trainer makes of rewards is the trainer's to report; a teacher has something to say of every group.
+    zero = 0 if algorithm.trainer_returns or choice.taught else _zero_groups(values, sizes)
     summary = _summary(choice, ordered, members) | _actor(ordered, members, algorithm)
     if not algorithm.trainer_returns:
         summary |= {"zero_advantage_groups": zero} | _advantages(values)

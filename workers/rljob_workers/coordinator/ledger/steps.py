@@ -32,6 +32,7 @@ class Candidate:
 class Choice:
     """The groups of the next batch, or None and why not yet. `version_steps` maps version ids to their steps.
     oldest_trained_step: tokens of versions of smaller steps leave the loss. supervised: the groups are examples.
+    taught: a teacher scores their tokens, so that no row is without something to learn.
     """
 
     step: int
@@ -41,6 +42,7 @@ class Choice:
     version_steps: Mapping[int, int] = dataclasses.field(default_factory=dict)
     oldest_trained_step: int = 0
     supervised: bool = False
+    taught: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,7 @@ def choose(ledger: Ledger, *, more_prompts: bool) -> Choice:
         candidates=tuple(map(candidate, chosen)),
         version_steps=_steps_in_reach(ledger, step, oldest=min(row["min_step"] for row in chosen)),
         oldest_trained_step=oldest,
+        taught=ledger.spec.is_taught(step - ledger.sft_steps),
     )
 
 

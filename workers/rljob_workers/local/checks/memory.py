@@ -3,11 +3,11 @@
 Per parameter with bf16 weights and gradients, fp32 master and two Adam moments on D ranks (ZeRO, arXiv:1910.02054):
 stage 0: 16 B; stage 1: 4 + 12/D; stage 2: 2 + 14/D; stage 3: 16/D. Gradients of bf16 weights add up in fp32: 2 B more,
 divided from stage 2 on. Stage 3 gathers weights and reduces gradients in buffers besides. A critic is a second trained
-model; a reference model has 2 B per parameter, 4 B in fp32, which stage 3 divides. Activations of one layer without
-attention scores: 34 B per token and hidden unit (arXiv:2205.05198, with scores recomputed). Key-value cache per token:
-4 B x layers x heads x head size in bf16. With an adapter the model's own weights are held once, in the trainer's
-format, without gradients or moments; they are the reference model as well. On a CPU without bf16 instructions an engine
-holds weights and cache in fp32; its trainer has activations in fp32, and such a copy of the matrices that it
+model; a reference model and a teacher have 2 B per parameter, 4 B in fp32, which stage 3 divides. Activations of one
+layer without attention scores: 34 B per token and hidden unit (arXiv:2205.05198, with scores recomputed). Key-value
+cache per token: 4 B x layers x heads x head size in bf16. With an adapter the model's own weights are held once, in the
+trainer's format, without gradients or moments; they are the reference model as well. On a CPU without bf16 instructions
+an engine holds weights and cache in fp32; its trainer has activations in fp32, and such a copy of the matrices that it
 multiplies: of one layer, without checkpointing of all.
 """
 
@@ -53,14 +53,15 @@ class ModelShape:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
-    """Bytes per trainer rank (state, critic, reference, activations, head), per trainer host (images), per rollout
-    (weights, cache) and of a whole version. frozen_bytes: the part of state_bytes that is never trained.
+    """Bytes per trainer rank (state, critic, reference, teacher, activations, head), per trainer host (images), per
+    rollout (weights, cache) and of a whole version. frozen_bytes: the part of state_bytes that is never trained.
     """
 
     state_bytes: int
     frozen_bytes: int
     critic_bytes: int
     reference_bytes: int
+    teacher_bytes: int
     activation_bytes: int
     head_bytes: int
     host_image_bytes: int
@@ -72,7 +73,7 @@ class MemoryEstimate:
     @property
     def trainer_rank_bytes(self) -> int:
         """Return the peak of one trainer rank."""
-        models = self.state_bytes + self.critic_bytes + self.reference_bytes
+        models = self.state_bytes + self.critic_bytes + self.reference_bytes + self.teacher_bytes
         return models + self.activation_bytes + self.head_bytes
 
 
@@ -135,11 +136,12 @@ def memory_estimate(
     computes_in_fp32: bool = False,
     critic: bool = False,
     reference: bool = False,
+    teacher_params: int = 0,
     adapter: int = 0,
 ) -> MemoryEstimate:
     """Return the bytes that a job needs: one trainer rank, its host's images, one rollout with a full cache.
 
-    dtype: of published weights; trainer_dtype: of the trainer's, which a reference model has too. computes_in_fp32:
+    dtype: of published weights; trainer_dtype: of the trainer's, which frozen models have too. computes_in_fp32:
     whatever the formats, on a CPU that has no instructions for them. adapter: parameters that are trained instead of
     the model's own; 0: those.
     """
@@ -155,7 +157,8 @@ def memory_estimate(
     widened = computes_in_fp32 and trainer_dtype != "float32"
     copied = 4 * sum(inputs * outputs for inputs, outputs in shape.linear.values()) if widened else 0
     activations = units * (saved if gradient_checkpointing else whole) * (2 if widened else 1)
-    untrained = BYTES_PER_PARAM[trainer_dtype] * shape.num_params // (num_ranks if zero_stage == 3 else 1)
+    per_untrained, parts = BYTES_PER_PARAM[trainer_dtype], num_ranks if zero_stage == 3 else 1
+    untrained = per_untrained * shape.num_params // parts
     frozen, trained = untrained if adapter else 0, adapter or shape.num_params
     state = round(per_param * trained) + buffer_bytes(trained, zero_stage=zero_stage)
     per_token = kv_bytes_per_token(shape, in_engine)
@@ -164,6 +167,7 @@ def memory_estimate(
         frozen_bytes=frozen,
         critic_bytes=state if critic else 0,
         reference_bytes=untrained if reference else 0,
+        teacher_bytes=per_untrained * teacher_params // parts,
         activation_bytes=activations + copied * (1 if gradient_checkpointing else shape.num_layers),
         head_bytes=chunk * shape.vocab_size * HEAD_BYTES_PER_LOGIT,
         host_image_bytes=NUM_HOST_IMAGES * image,
@@ -179,7 +183,7 @@ def on_one_cpu(needed: MemoryEstimate, *, zero_stage: int, num_ranks: int, num_r
 
     Weights that no one trains stay in the pages of their files, but under ZeRO-3, which divides copies of them.
     """
-    mapped = needed.frozen_bytes + needed.reference_bytes if zero_stage < 3 else 0
+    mapped = needed.frozen_bytes + needed.reference_bytes + needed.teacher_bytes if zero_stage < 3 else 0
     rank = needed.trainer_rank_bytes - mapped + PROGRAM_BYTES["trainer"]
     rollout = needed.weight_bytes + needed.kv_bytes + needed.version_bytes + PROGRAM_BYTES["rollout"]
     return MachineEstimate(

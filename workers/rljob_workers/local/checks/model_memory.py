@@ -1,11 +1,12 @@
 """What is known of a job's model without loading it: whether it can be trained, and how much memory it needs."""
 
+import pathlib
 from collections.abc import Mapping
 
 from rljob_api import process_config
 from rljob_api.resolve import ResolvedJob
 from rljob_workers.local.checks import memory
-from rljob_workers.models import builtin, families
+from rljob_workers.models import builtin, families, vocabulary
 from rljob_workers.runtime import device, machine
 from rljob_workers.weights import deadlines, safetensors_file
 
@@ -40,7 +41,12 @@ _FUSED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 def check(resolved: ResolvedJob) -> list[str]:
     """Return warnings about the models whose config.json is on this machine; raise ManifestError for refusals."""
     trainer, problems = resolved.trainer, []
-    for model, field in ((trainer.model, "spec.model.name"), (trainer.reference, "spec.model.reference.name")):
+    models = (
+        (trainer.model, "spec.model.name"),
+        (trainer.reference, "spec.model.reference.name"),
+        (trainer.teacher, "spec.teacher.model"),
+    )
+    for model, field in models:
         folder = None if model is None else builtin.present(model)
         if model is None or folder is None:
             continue
@@ -59,7 +65,20 @@ def check(resolved: ResolvedJob) -> list[str]:
                 f" twice from a disk of {deadlines.DISK_BYTES_PER_S / 1e6:g} MB/s, take"
                 f" {2 * deadlines.read_s(num_bytes):,.0f} s: raise it"
             )
+    _check_teacher(trainer)
     return problems
+
+
+def _check_teacher(trainer: process_config.TrainerConfig) -> None:
+    """Compare vocabularies where the files of both are here; the trainer compares them in any case."""
+    policy, named = builtin.present(trainer.model), trainer.spec.model.tokenizer
+    teacher = None if trainer.teacher is None else builtin.present(trainer.teacher)
+    tokenizer = policy if named == trainer.model.name else pathlib.Path(named)
+    if trainer.teacher is None or teacher is None or policy is None or tokenizer is None:
+        return
+    # Of a hub's model config.json may be here alone.
+    if all((folder / vocabulary.FILE).is_file() for folder in (teacher, tokenizer)):
+        vocabulary.check_teacher(trainer.teacher.name, teacher, policy=policy, tokenizer=tokenizer)
 
 
 def lines(resolved: ResolvedJob) -> list[str]:
@@ -68,10 +87,16 @@ def lines(resolved: ResolvedJob) -> list[str]:
     if shape is None:
         return [_unknown(resolved)]
     needed, adapter, ranks = _needed(resolved, shape)
-    models = {"state": needed.state_bytes, "critic": needed.critic_bytes, "reference": needed.reference_bytes}
+    models = {
+        "state": needed.state_bytes,
+        "critic": needed.critic_bytes,
+        "reference": needed.reference_bytes,
+        "teacher": needed.teacher_bytes,
+    }
     model_sizes = ", ".join(f"{name} {_gb(size)}" for name, size in models.items() if size)
     return [
         f"model: {shape.num_params / 1e6:,.0f} M parameters",
+        *_teacher_lines(resolved),
         *_adapter_lines(resolved, shape, adapter),
         f"trainer, each of {ranks} ranks: {_gb(needed.trainer_rank_bytes)} at most ({model_sizes}, "
         f"activations of a full micro-batch {_gb(needed.activation_bytes)}, output head {_gb(needed.head_bytes)})",
@@ -132,6 +157,16 @@ def _unknown(resolved: ResolvedJob) -> str:
     return f"unknown: {resolved.trainer.model.name} has no config.json on this machine"
 
 
+def _teacher_lines(resolved: ResolvedJob) -> list[str]:
+    teacher = resolved.trainer.teacher
+    if teacher is None:
+        return []
+    shape = shape_of(teacher)
+    if shape is None:
+        return [f"teacher: unknown, {teacher.name} has no config.json on this machine; it is in no sum below"]
+    return [f"teacher: {shape.num_params / 1e6:,.0f} M parameters, on each trainer rank"]
+
+
 def _adapter_lines(resolved: ResolvedJob, shape: memory.ModelShape, adapter: int) -> list[str]:
     spec = resolved.trainer.spec
     if spec.model.lora is None:
@@ -151,6 +186,7 @@ def _needed(resolved: ResolvedJob, shape: memory.ModelShape) -> tuple[memory.Mem
     """Return the estimate, the parameters of the adapter, 0 without one, and the number of ranks."""
     spec, ranks = resolved.trainer.spec, resolved.trainer.spec.trainer.world_size
     adapter = memory.adapter_params(shape, spec.model.lora) or 0 if spec.model.lora else 0
+    teacher = None if resolved.trainer.teacher is None else shape_of(resolved.trainer.teacher)
     needed = memory.memory_estimate(
         shape,
         zero_stage=spec.trainer.deepspeed.zero_stage,
@@ -165,6 +201,7 @@ def _needed(resolved: ResolvedJob, shape: memory.ModelShape) -> tuple[memory.Mem
         computes_in_fp32=_computes_on_cpu(resolved) and machine.dtype_for_this_cpu("bfloat16") == "float32",
         critic=spec.algorithm.critic is not None,
         reference=resolved.trainer.reference is not None,
+        teacher_params=teacher.num_params if teacher else 0,
         adapter=adapter,
     )
     return needed, adapter, ranks

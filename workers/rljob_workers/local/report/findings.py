@@ -5,7 +5,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from rljob_api import learning
+from rljob_api import enums, learning
 from rljob_workers.local.report import summary
 from rljob_workers.local.rundir import history, journal
 
@@ -49,9 +49,11 @@ def _reward(run: history.Run) -> Iterator[Finding]:
     rewards = run.rewards
     if not rewards:
         return
-    if not any(rewards):
+    # A teacher has something to say of every answer, whatever its reward.
+    taught = any(enums.StepStat.TEACHER_KL in step.stats for step in run.rl_steps[-_LAST:])
+    if not taught and not any(rewards):
         yield Finding(REWARD, "No answer was ever right: there is nothing to learn from.")
-    elif all(step.reward_std == 0.0 for step in run.rl_steps[-_LAST:]):
+    elif not taught and all(step.reward_std == 0.0 for step in run.rl_steps[-_LAST:]):
         yield Finding(REWARD, "All answers of a step get the same reward by now: nothing is left to learn from.")
     elif len(rewards) >= _ENOUGH_STEPS:
         first, last = statistics.fmean(rewards[:_FIRST]), statistics.fmean(rewards[-_LAST:])

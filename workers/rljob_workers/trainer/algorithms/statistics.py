@@ -65,6 +65,8 @@ class Sum(enum.IntEnum):
     KL_LOSS = 36
     ENTROPY_LOSS = 37
     NONFINITE_LOSS = 38
+    TEACHER_TOKENS = 39
+    TEACHER_KL = 40
 
 
 class Peak(enum.IntEnum):
@@ -146,6 +148,7 @@ def report(
     stats |= _means(sums, Sum.UPDATE_TOKENS, _UPDATE_MEANS)
     stats |= _means(sums, Sum.TOKENS, _TOKEN_MEANS) | _means(sums, Sum.ROWS, _ROW_MEANS)
     stats |= _means(sums, Sum.MISMATCH_TOKENS, _MISMATCH_MEANS) | _means(sums, Sum.REF_TOKENS, _REFERENCE_MEANS)
+    stats |= _means(sums, Sum.TEACHER_TOKENS, {Stat.TEACHER_KL: Sum.TEACHER_KL})
     stats |= _means(sums, Sum.ENTROPY_TOKENS, {Stat.ENTROPY: Sum.ENTROPY})
     stats |= _means(sums, Sum.GAP_TOKENS, {Stat.BEHAVIOR_ABS_DIFF: Sum.GAP_ABS})
     stats |= _means(sums, Sum.STALE_TOKENS, {Stat.STALE_CACHE_ABS_DIFF: Sum.STALE_ABS})

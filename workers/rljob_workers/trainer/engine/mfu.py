@@ -102,6 +102,11 @@ def step_flops(
     )
 
 
+def scoring_flops(size: ModelSize | None, batches: Iterable[types.MicroBatch]) -> float:
+    """Return the operations of a model that only scores; 0 for one whose size is not known."""
+    return 0.0 if size is None else sum(forward_flops(size, batch, with_head=True) for batch in batches)
+
+
 def utilisation(*, flops: float, seconds: float, num_devices: int, peak_flops: float) -> float:
     """Return MFU, 0..1; 0 for no time. Raises ValueError for a peak or a number of devices that is not positive."""
     if peak_flops <= 0 or num_devices < 1:

@@ -1,30 +1,38 @@
-"""The frozen reference model of the KL term: a copy of its own, or the trained model without its adapter."""
+"""Models that score and are never trained: a teacher, and the reference model of the KL term, which is a copy of its
+own, or the trained model without its adapter.
+"""
 
+import contextlib
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import torch
 
 from rljob_api import errors, process_config
 from rljob_api.manifest.job import JobSpec
-from rljob_workers.models import builtin
+from rljob_workers.models import builtin, vocabulary
+from rljob_workers.trainer.engine import mfu
 from rljob_workers.trainer.model import batch_tensors, loading, policy, selftest
 
 # Returns a module to call in place of one that is never trained.
 Place = Callable[[torch.nn.Module], torch.nn.Module]
 
 
-class Reference:
+class FrozenModel:
     """Scores micro-batches with weights that never change, without gradient."""
 
-    def __init__(self, spec: JobSpec, model_dir: pathlib.Path, device: torch.device, *, place: Place) -> None:
-        """Load the model in the trainer's number format. place: brings it to where this rank computes; where it divides
-        the model among the ranks, calls are collective. Raises ManifestError if the model does not load.
+    def __init__(
+        self, spec: JobSpec, model_dir: pathlib.Path, device: torch.device, *, name: str, place: Place
+    ) -> None:
+        """Load the model in the trainer's number format. name: in errors. place: brings it to where this rank computes;
+        where it divides the model among the ranks, calls are collective. Raises ManifestError if it does not load.
         """
-        name = "" if spec.model.reference is None else spec.model.reference.name
+        lm = loading.load_model(model_dir, spec, device, name=name, frozen=True)
+        # While it is whole; on a CPU no one asks.
+        self.size = mfu.model_size(lm) if device.type == "cuda" else None
         self._policy = policy.Policy(
-            loading.load_model(model_dir, spec, device, name=name, frozen=True),
+            lm,
             temperature=spec.rollout.sampling.temperature,
             chunk_tokens=spec.trainer.logits_chunk_tokens,
         )
@@ -68,18 +76,42 @@ class WithoutAdapter:
         return self._model.score_without_adapter(tensors)
 
 
-def of_job(spec: JobSpec, frozen: Reference | None, trained: AdaptedModel) -> Reference | WithoutAdapter | None:
+def of_job(spec: JobSpec, frozen: FrozenModel | None, trained: AdaptedModel) -> FrozenModel | WithoutAdapter | None:
     """Return what the KL term compares with: a model of its own, the trained one without its adapter, or nothing."""
     is_shared = frozen is None and spec.model.lora is not None and spec.algorithm.loss.kl_coef > 0
     return WithoutAdapter(trained) if is_shared else frozen
 
 
-def load(config: process_config.TrainerConfig, device: torch.device, *, place: Place) -> Reference | None:
+def load(config: process_config.TrainerConfig, device: torch.device, *, place: Place) -> FrozenModel | None:
     """Return the model of spec.model.reference, or None where none is loaded. Raises ManifestError if it is missing."""
     if config.reference is None:
         return None
+    with _named("spec.model.reference.name"):
+        folder = builtin.ensure_model(config.reference)
+        return FrozenModel(config.spec, folder, device, name=config.reference.name, place=place)
+
+
+def load_teacher(
+    config: process_config.TrainerConfig, model_dir: pathlib.Path, device: torch.device, *, place: Place
+) -> FrozenModel | None:
+    """Return the model of spec.teacher, or None without one. model_dir: of the policy. Raises ManifestError if it is
+    missing, or reads other tokens than the policy writes.
+    """
+    if config.teacher is None:
+        return None
+    with _named("spec.teacher.model"):
+        folder = builtin.ensure_model(config.teacher)
+    tokenizer = builtin.ensure_tokenizer(config.model, config.spec.model.tokenizer, model_dir)
+    vocabulary.check_teacher(config.teacher.name, folder, policy=model_dir, tokenizer=tokenizer)
+    with _named("spec.teacher.model"):
+        return FrozenModel(config.spec, folder, device, name=config.teacher.name, place=place)
+
+
+@contextlib.contextmanager
+def _named(field: str) -> Iterator[None]:
+    """Let errors about a model's files name the field that the model is from."""
     try:
-        return Reference(config.spec, builtin.ensure_model(config.reference), device, place=place)
+        yield
     except errors.ManifestError as error:
-        problems = (text.replace("spec.model.name", "spec.model.reference.name", 1) for text in error.problems)
+        problems = (text.replace("spec.model.name", field, 1) for text in error.problems)
         raise errors.ManifestError(*problems) from error

@@ -164,10 +164,23 @@ def _read(path: pathlib.Path) -> Checkpoint | None:
     return Checkpoint(progress=whole.progress, path=path)
 
 
-def sections(config: process_config.TrainerConfig, *, reference_hash: str = "", base: str = "") -> dict[str, str]:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenHashes:
+    """Hashes of the tensors of the reference model and of the teacher, empty without one; rank 0 alone reads them."""
+
+    reference: str = ""
+    teacher: str = ""
+
+
+_NO_FROZEN = FrozenHashes()
+
+
+def sections(
+    config: process_config.TrainerConfig, *, frozen: FrozenHashes = _NO_FROZEN, base: str = ""
+) -> dict[str, str]:
     """Return a digest per section of the config. Those of `FROZEN` must not change on resume.
 
-    reference_hash: of the reference model's tensors; rank 0 alone reads them. base: what an adapter is added to.
+    base: what an adapter is added to.
     """
     algorithm, trainer = config.spec.algorithm, config.spec.trainer
     values: dict[str, object] = {
@@ -178,8 +191,12 @@ def sections(config: process_config.TrainerConfig, *, reference_hash: str = "", 
         "updates": [algorithm.minibatches, algorithm.epochs],
         "optimizer": trainer.optimizer.model_dump(mode="json"),
     }
+    if (teacher := config.spec.teacher) is not None:
+        values["distillation"] = teacher.model_dump(mode="json", exclude={"model", "revision"})
     digests = {name: resolve.digest(value) for name, value in values.items()} | config.spec_digests
-    read = {"reference": reference_hash, "base": base}
+    # That there was no teacher is written down too: none may come in the middle of a run.
+    taught = frozen.teacher if config.teacher is not None else _NO_TEACHER
+    read = {"reference": frozen.reference, "teacher": taught, "base": base}
     return digests | {name: value for name, value in read.items() if value}
 
 
@@ -188,25 +205,28 @@ def _adapter(lora: LoraSpec | None) -> list[object]:
     return [] if lora is None else [lora.model_dump(mode="json")]
 
 
+_NO_TEACHER = "none"
+
 # Sections that must stay as they were on resume, and what the manifest calls them.
 FROZEN = {
     "groups": "spec.algorithm.promptsPerStep or groupSize",
     "data": "spec.data",
     "seed": "spec.seed",
     "model": "spec.model",
+    "teacher": "spec.teacher (its model, or what the files of it hold)",
     "base": "what the files of spec.model hold (the base of its adapter)",
     "shape": "the number of trainer processes, spec.trainer.deepspeed.zeroStage or spec.trainer.dtype",
 }
 
 
 def check_same_run(
-    checkpoint: Checkpoint, config: process_config.TrainerConfig, *, reference_hash: str = "", base: str = ""
+    checkpoint: Checkpoint, config: process_config.TrainerConfig, *, frozen: FrozenHashes = _NO_FROZEN, base: str = ""
 ) -> None:
     """Raise ManifestError if the checkpoint is of other data, groups, model, seed or shape; log what else changed.
 
     The shape is that of masters and moments: weights alone, without a critic, continue with any number of processes.
     """
-    now = sections(config, reference_hash=reference_hash, base=base)
+    now = sections(config, frozen=frozen, base=base)
     changed = [name for name, digest in checkpoint.progress.sections.items() if now.get(name, digest) != digest]
     refused = [
         f"{FROZEN[name]} differs from the checkpoint of step {checkpoint.progress.step} in {checkpoint.path};"

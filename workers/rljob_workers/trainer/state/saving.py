@@ -61,7 +61,7 @@ class RankCheckpoints:
         progress: schedule.UpdateCount,
         critic: SavingEngine | None = None,
         critic_progress: schedule.UpdateCount | None = None,
-        reference_hash: str = "",
+        frozen: checkpoint.FrozenHashes = checkpoint.FrozenHashes(),  # noqa: B008  # it never changes
         before_export: Callable[[], None],
         keeper: keeping.Keeper | None = None,
         prepares: bool | None = None,
@@ -74,7 +74,7 @@ class RankCheckpoints:
         """
         self._engine, self._exporter, self._config = engine, exporter, config
         self._critic, self._critic_progress = critic, critic_progress or schedule.UpdateCount()
-        self._reference_hash = reference_hash
+        self._frozen = frozen
         self._model_dir, self._progress, self._before_export = model_dir, progress, before_export
         self._store = checkpoint.store_of(config)
         self._prepares = engine.rank == 0 if prepares is None else prepares
@@ -158,9 +158,7 @@ class RankCheckpoints:
             optimizer=self._config.spec.checkpoint.save_optimizer,
             attempt=self._config.attempt,
             run=self._config.job.uid,
-            sections=checkpoint.sections(
-                self._config, reference_hash=self._reference_hash, base=self._exporter.layout.base
-            ),
+            sections=checkpoint.sections(self._config, frozen=self._frozen, base=self._exporter.layout.base),
         )
 
     def uri(self, step: int) -> str:

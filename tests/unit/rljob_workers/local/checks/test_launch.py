@@ -1,5 +1,6 @@
 """From a manifest to commands: names of processes, trainer attempts, policies, memory."""
 
+import dataclasses
 import json
 import pathlib
 import subprocess
@@ -231,6 +232,31 @@ def test_what_a_job_takes_of_a_machine_without_gpus_is_added_up_and_compared_wit
 def test_a_family_that_is_not_in_the_table_is_warned_of(tmp_path: pathlib.Path) -> None:
     (warning,) = model_memory.check(resolved_with(tmp_path, {"model_type": "olmo3"}))
     assert "docs/models.md does not list" in warning
+
+
+def taught(folder: pathlib.Path, vocab: dict[str, int]) -> resolve.ResolvedJob:
+    """Return the job with a policy of a few tokens, and a teacher of twice its width with these."""
+    config = {
+        "model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 4, "num_attention_heads": 4,
+        "intermediate_size": 48,
+    }  # fmt: skip
+    resolved = resolved_with(folder, config)
+    (folder / "better").mkdir()
+    (folder / "better/config.json").write_text(json.dumps({**config, "hidden_size": 64}))
+    for name, tokens in (("model", {"a": 0}), ("better", vocab)):
+        (folder / name / "tokenizer.json").write_text(json.dumps({"model": {"vocab": tokens}}))
+    files = process_config.ModelFiles(name=str(folder / "better"), cache_dir="")
+    return dataclasses.replace(resolved, trainer=resolved.trainer.model_copy(update={"teacher": files}))
+
+
+def test_plan_says_how_large_a_teacher_is_and_refuses_one_of_another_vocabulary(tmp_path: pathlib.Path) -> None:
+    same = taught(tmp_path / "same", {"a": 0})
+    assert model_memory.check(same) == []
+    lines = model_memory.lines(same)
+    assert "teacher: 0 M parameters, on each trainer rank" in lines
+    assert any("teacher 0.00 GB" in line for line in lines)
+    with pytest.raises(errors.ManifestError, match=r"spec\.teacher\.model is .*vocabulary is another one"):
+        model_memory.check(taught(tmp_path / "other", {"b": 0}))
 
 
 def test_check_that_breaks_is_no_bad_input(tmp_path: pathlib.Path) -> None:

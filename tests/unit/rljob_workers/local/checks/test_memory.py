@@ -97,6 +97,18 @@ def test_a_critic_doubles_the_state_and_a_reference_adds_its_weights_which_zero_
     assert estimate_of(SMOLLM2_135M, zero_stage=2, num_ranks=4, reference=True).reference_bytes == 2 * 134_515_008
 
 
+def test_a_teacher_adds_its_own_weights_which_zero_3_divides_and_a_cpu_maps() -> None:
+    whole, divided = (
+        estimate_of(SMOLLM2_135M, zero_stage=stage, num_ranks=4, teacher_params=1_000_000) for stage in (2, 3)
+    )
+    assert (whole.teacher_bytes, divided.teacher_bytes) == (2_000_000, 500_000)
+    without = estimate_of(SMOLLM2_135M, zero_stage=2, num_ranks=4)
+    assert whole.trainer_rank_bytes == without.trainer_rank_bytes + 2_000_000
+    on_cpu = on_one_cpu(whole, zero_stage=2, num_ranks=4, num_rollouts=1)
+    assert on_cpu.mapped_bytes == 2_000_000
+    assert on_cpu.total_bytes == on_one_cpu(without, zero_stage=2, num_ranks=4, num_rollouts=1).total_bytes
+
+
 def test_an_adapter_trains_rank_times_inputs_and_outputs_of_each_matrix_and_its_versions_hold_that_alone() -> None:
     shape = ModelShape(
         num_params=1_000_000,

@@ -53,6 +53,12 @@ def test_reward_that_teaches_nothing_or_does_not_rise_is_told(changes: dict[str,
     assert said in found(run(**changes))[findings.REWARD]
 
 
+@pytest.mark.parametrize("changes", [{"reward_mean": 0.0}, {"reward_mean": 1.0, "reward_std": 0.0}])
+def test_rewards_that_are_all_alike_are_nothing_to_tell_where_a_teacher_scores(changes: dict[str, float]) -> None:
+    told = found(run(7, stats={enums.StepStat.TEACHER_KL: 0.4}, **changes))
+    assert findings.REWARD not in told
+
+
 def test_seven_steps_are_too_few_for_a_trend() -> None:
     assert found(run(7, reward_mean=0.4)) == {}
     assert findings.REWARD in found(run(8, reward_mean=0.4))

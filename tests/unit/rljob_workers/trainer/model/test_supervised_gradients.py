@@ -6,7 +6,6 @@ The reference knows no packing: Hugging Face's own attention on one row at a tim
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
 
 import pytest
 import torch
@@ -17,50 +16,19 @@ from rljob_api.manifest.data import SftSpec
 from rljob_api.wire import codec
 from rljob_testing import trainer_makers
 from rljob_testing.clock import FakeClock
+from rljob_testing.model_engine import ModelEngine
+from rljob_testing.packed_loss import gradients_of
 from rljob_testing.sections import make_spec
 from rljob_workers.coordinator.batching import packing, samples
 from rljob_workers.coordinator.ledger import steps
 from rljob_workers.rollout import examples
 from rljob_workers.trainer import learner
-from rljob_workers.trainer.engine import mfu, schedule
-from rljob_workers.trainer.model import attention, batch_tensors, policy
+from rljob_workers.trainer.model import attention, policy
 
 SFT = SftSpec.model_validate({"steps": 3, "examplesPerStep": 5, "learningRate": "0.5"})
 # Two questions alike, whose prompt is computed once; answers of one token and of several.
 ROWS = (((5, 6, 7), (8, 9)), ((5, 6, 7), (3,)), ((1, 2), (4, 4, 4, 9)), ((11, 12, 13, 14), (15,)), ((2,), (7, 8, 6)))
 Stat = enums.StepStat
-
-
-class ModelEngine:
-    """A rank with a whole model, which keeps gradients instead of updating. Ranks are played one after the other."""
-
-    def __init__(self, model: policy.Policy, *, world_size: int = 1, most: float = 0.0) -> None:
-        self.world_size, self.device = world_size, torch.device("cpu")
-        self.accelerator: mfu.Accelerator | None = None
-        self.rates: list[float] = []
-        self._model, self._most = model, most
-
-    def forward(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
-        logprobs, entropies = self._model(
-            tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets
-        )
-        return logprobs, entropies
-
-    def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
-        raise AssertionError(f"a supervised step has no other policy to score {tensors.update} with")
-
-    def backward(self, loss: torch.Tensor) -> None:
-        loss.backward()
-
-    def step(self, learning_rate: float) -> schedule.StepOutcome:
-        self.rates.append(learning_rate)
-        return schedule.StepOutcome(grad_norm=1.0, applied=True)
-
-    def total(self, values: Sequence[float]) -> list[float]:
-        return list(values)
-
-    def largest(self, values: Sequence[float]) -> list[float]:
-        return [max(value, self._most) for value in values]
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +49,6 @@ def plain(tiny_model: pathlib.Path) -> tuple[float, dict[str, torch.Tensor]]:
     loss = total / count
     loss.backward()
     return float(loss.detach()), gradients_of(model)
-
-
-def gradients_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
 
 
 def batch(*, world_size: int, max_tokens: int) -> tuple[types.BatchHeader, packing.Packed]:

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import pathlib
+from collections.abc import Mapping
 
 import pytest
 
@@ -9,6 +10,8 @@ from rljob_api.manifest.trainer import DeepspeedSpec
 from rljob_testing.sections import section
 from rljob_testing.trainer_makers import make_trainer_config
 from rljob_workers.trainer.state import checkpoint, marker
+
+REFERENCE = checkpoint.FrozenHashes(reference="model")
 
 
 def write(store: checkpoint.CheckpointStore, step: int, *, attempt: int = 0) -> checkpoint.Checkpoint:
@@ -165,11 +168,11 @@ def test_another_algorithm_or_reference_model_is_logged(
 ) -> None:
     config = make_trainer_config(tmp_path, spec_digests={"algorithm": "before"})
     progress = dataclasses.replace(
-        found_of(config, tmp_path).progress, sections=checkpoint.sections(config, reference_hash="model")
+        found_of(config, tmp_path).progress, sections=checkpoint.sections(config, frozen=REFERENCE)
     )
     found = checkpoint.Checkpoint(progress=progress, path=tmp_path)
     now = config.model_copy(update={"spec_digests": {"algorithm": "after"}})
-    checkpoint.check_same_run(found, now, reference_hash="another model")
+    checkpoint.check_same_run(found, now, frozen=checkpoint.FrozenHashes(reference="another model"))
     assert "section algorithm differs" in caplog.text
     assert "section reference differs" in caplog.text
 
@@ -191,12 +194,53 @@ def test_an_adapter_is_continued_on_the_files_that_it_was_trained_on_alone(tmp_p
             checkpoint.check_same_run(found, other, base="these files")
 
 
+TAUGHT = {"teacher": {"model": "better", "coef": "0.5"}}
+BETTER = process_config.ModelFiles(name="better", cache_dir="")
+
+
+def taught(folder: pathlib.Path, changes: Mapping[str, object] | None = None) -> process_config.TrainerConfig:
+    return make_trainer_config(folder, {**TAUGHT, **(changes or {})}, teacher=BETTER)
+
+
+@pytest.mark.covers("algorithms 10")
+@pytest.mark.parametrize("which", ["another model", "no teacher"])
+def test_a_run_is_continued_with_the_teacher_that_it_began_with_alone(tmp_path: pathlib.Path, which: str) -> None:
+    config = taught(tmp_path)
+    teacher = checkpoint.FrozenHashes(teacher="these tensors")
+    progress = dataclasses.replace(
+        found_of(config, tmp_path).progress, sections=checkpoint.sections(config, frozen=teacher)
+    )
+    found = checkpoint.Checkpoint(progress=progress, path=tmp_path)
+    checkpoint.check_same_run(found, config, frozen=teacher)
+    now = config if which == "another model" else make_trainer_config(tmp_path)
+    with pytest.raises(errors.ManifestError, match=r"spec\.teacher .*what the files of it hold.* differs from"):
+        checkpoint.check_same_run(found, now, frozen=checkpoint.FrozenHashes(teacher="others"))
+
+
+def test_no_teacher_comes_in_the_middle_of_a_run(tmp_path: pathlib.Path) -> None:
+    config = make_trainer_config(tmp_path)
+    progress = dataclasses.replace(found_of(config, tmp_path).progress, sections=checkpoint.sections(config))
+    found = checkpoint.Checkpoint(progress=progress, path=tmp_path)
+    with pytest.raises(errors.ManifestError, match=r"spec\.teacher"):
+        checkpoint.check_same_run(found, taught(tmp_path), frozen=checkpoint.FrozenHashes(teacher="these tensors"))
+
+
+def test_another_weight_of_the_same_teacher_is_logged(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    config, teacher = taught(tmp_path), checkpoint.FrozenHashes(teacher="these tensors")
+    progress = dataclasses.replace(
+        found_of(config, tmp_path).progress, sections=checkpoint.sections(config, frozen=teacher)
+    )
+    now = taught(tmp_path, {"teacher": {"model": "better", "coef": "1"}})
+    checkpoint.check_same_run(checkpoint.Checkpoint(progress=progress, path=tmp_path), now, frozen=teacher)
+    assert "section distillation differs" in caplog.text
+
+
 def test_ranks_that_do_not_read_the_reference_model_do_not_judge_it(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = make_trainer_config(tmp_path)
     progress = dataclasses.replace(
-        found_of(config, tmp_path).progress, sections=checkpoint.sections(config, reference_hash="model")
+        found_of(config, tmp_path).progress, sections=checkpoint.sections(config, frozen=REFERENCE)
     )
     checkpoint.check_same_run(checkpoint.Checkpoint(progress=progress, path=tmp_path), config)
     assert not caplog.records

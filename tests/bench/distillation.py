@@ -1,0 +1,105 @@
+"""How fast does a student learn from a trained model? `python -m tests.bench.distillation --out build/distillation`
+
+    a run of GRPO (seed 1000), whose export is the teacher
+    for each seed: GRPO on the same task, and distillation from the teacher in a quarter of the steps
+
+Prints held-out accuracy before and after, and seconds of the steps, of both. A run takes minutes on two cores; started
+again, it continues.
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+
+import yaml
+from tests.bench import sft_before_rl
+
+from rljob_testing import examples
+
+TEACHER_SEED = 1000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Result:
+    """Held-out accuracy before and after, and seconds from the trainer's first wait for a batch to its last update."""
+
+    before: float
+    after: float
+    wall_s: float
+
+
+def result(run_dir: pathlib.Path, accuracies: Mapping[int, float]) -> Result:
+    """Return what a finished run came to. Raises ValueError for one without steps."""
+    lines = map(json.loads, (run_dir / "state/history.jsonl").read_text(encoding="utf-8").splitlines())
+    spans = [(line["started_at"], line["finished_at"]) for line in lines if line["kind"] == "step"]
+    if not spans:
+        raise ValueError(f"{run_dir} has no steps")
+    wall_s = max(finished for _, finished in spans) - min(started for started, _ in spans)
+    return Result(before=accuracies[0], after=accuracies[max(accuracies)], wall_s=wall_s)
+
+
+def distilling_manifest(folder: pathlib.Path, teacher: pathlib.Path) -> pathlib.Path:
+    """Write the example with this teacher."""
+    document = yaml.safe_load((examples.EXAMPLES / "addition-distill-cpu.yaml").read_text(encoding="utf-8"))
+    spec = document["spec"]
+    spec["teacher"]["model"] = str(teacher)
+    for source in (*spec["data"]["train"], *spec["evaluation"]["suites"]):
+        source["path"] = str(examples.EXAMPLES / source["path"])
+    path = folder / "distill.yaml"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def page(teacher: Result, alone: Sequence[Result], distilled: Sequence[Result]) -> str:
+    """Return the table of both sides, a line per seed."""
+    rows = [
+        f"teacher: {teacher.after:.1%} after {teacher.wall_s:.0f} s of GRPO",
+        "",
+        "| seed | before | GRPO: after | seconds | distillation: after | seconds | share of GRPO's |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for seed, (one, other) in enumerate(zip(alone, distilled, strict=True)):
+        rows.append(
+            f"| {seed} | {one.before:.1%} | {one.after:.1%} | {one.wall_s:.0f} | {other.after:.1%} | {other.wall_s:.0f}"
+            f" | {other.wall_s / one.wall_s:.2f} |"
+        )
+    after, share = (
+        statistics.fmean(values)
+        for values in (
+            [one.after for one in distilled],
+            [other.wall_s / one.wall_s for one, other in zip(alone, distilled, strict=True)],
+        )
+    )
+    bar = teacher.after - 0.02
+    return "\n".join([*rows, "", f"mean: {after:.1%} (bar: {bar:.1%}) in {share:.2f} of the time (bar: 0.25)"])
+
+
+def main() -> None:
+    """Run both sides and print the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the runs")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=40, help="of GRPO; distillation has a quarter of them")
+    parser.add_argument("--learning-rate", default="", help="of distillation; default: the example's")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    plain = examples.EXAMPLES / "addition-cpu.yaml"
+
+    def run(name: str, manifest: pathlib.Path, settings: Mapping[str, object]) -> Result:
+        return result(asked.out / name, sft_before_rl.run(asked.out, name, manifest, settings))
+
+    teacher = run("teacher", plain, {"seed": TEACHER_SEED, "maxSteps": asked.steps})
+    manifest = distilling_manifest(asked.out, asked.out.resolve() / "teacher/export")
+    own = {"trainer.optimizer.learningRate": asked.learning_rate} if asked.learning_rate else {}
+    alone, distilled = [], []
+    for seed in range(asked.seeds):
+        alone.append(run(f"grpo-{seed}", plain, {"seed": seed, "maxSteps": asked.steps}))
+        distilled.append(run(f"distilled-{seed}", manifest, {"seed": seed, "maxSteps": asked.steps // 4, **own}))
+        print(page(teacher, alone, distilled), flush=True)
+
+
+if __name__ == "__main__":
+    main()
