@@ -32,6 +32,7 @@ _NEEDS = {
     "rljob_infra_failures_total": "a failure of the infrastructure",
     "rljob_drain_seconds": "a rollout that is drained",
     "rljob_verifier_workers_ended_total": "a grading worker that ended",
+    "rljob_judge_": "a reward that a judge gives",
     "rljob_stalled": "a stall",
     'type="Failed"} == 1': "a job that failed",
     "rljob_recovery_seconds": "a pod that was lost",
