@@ -404,6 +404,7 @@ RUN = (
                 unit="short",
                 queries=[
                     Query(f"max(rljob_entropy{{{JOB}}})", "entropy (nats)"),
+                    Query(f"max(rljob_entropy_coef{{{JOB}}})", "entropy coefficient"),
                     Query(f"max(rljob_kl_reference{{{JOB}}})", "KL to the reference (nats)"),
                     Query(f"max(rljob_mismatch_kl{{{JOB}}})", "engine against trainer (nats)"),
                     Query(f"max(rljob_logprob_abs_diff{{{JOB}}})", "mean difference of log-probabilities"),

@@ -39,6 +39,7 @@ _NEEDS = {
     "rljob_pod_replacements_total": "a pod that was made again",
     "rljob_operator_reconcile_errors_total": "an error of the operator",
     "rljob_kl_reference": "a reference model",
+    "rljob_entropy_coef": "a target of the entropy",
     "rljob_mfu_ratio": "an accelerator whose peak is known",
     "rljob_gpu_memory_bytes": "an accelerator",
 }

@@ -279,6 +279,29 @@ TABLE: dict[str, Row] = {
         "spec.algorithm.loss.entropyCoef is '-1e-3'",
         {f"{LOSS}.entropyCoef": "1e-3"},
     ),
+    "target of the entropy that is none": Row(
+        {"algorithm.entropy.target": "0"}, "spec.algorithm.entropy.target is '0'", {"algorithm.entropy.target": "0.2"}
+    ),
+    "change of the entropy coefficient without a target": Row(
+        {"algorithm.entropy.delta": "0.01"},
+        "spec.algorithm.entropy.delta",
+        {"algorithm.entropy.delta": "0.01", "algorithm.entropy.target": "0.2"},
+    ),
+    "no token of high entropy": Row(
+        {"algorithm.entropy.topQuantile": "0"},
+        "spec.algorithm.entropy.topQuantile is '0'",
+        {"algorithm.entropy.topQuantile": "1"},
+    ),
+    "tokens of high entropy in a loss of rows": Row(
+        {"algorithm.entropy.topQuantile": "0.2", f"{LOSS}.type": "gspo"},
+        "spec.algorithm.entropy.topQuantile is '0.2', but loss.type is 'gspo'",
+        {"algorithm.entropy.topQuantile": "0.2"},
+    ),
+    "entropy coefficient that begins above its bound": Row(
+        {"algorithm.entropy.target": "0.2", f"{LOSS}.entropyCoef": "2"},
+        "spec.algorithm.loss.entropyCoef is '2'",
+        {"algorithm.entropy.target": "0.2", f"{LOSS}.entropyCoef": "0.01"},
+    ),
     "negative factor": Row(
         {"algorithm.rewards.overlong": {"maxTokens": 1000, "tailTokens": 100, "factor": "-1"}},
         "spec.algorithm.rewards.overlong.factor is '-1'",

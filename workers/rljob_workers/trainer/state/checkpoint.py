@@ -176,6 +176,7 @@ def sections(config: process_config.TrainerConfig, *, reference_hash: str = "", 
         "shape": [trainer.world_size, trainer.deepspeed.zero_stage, trainer.dtype],
         "loss": algorithm.loss.model_dump(mode="json"),
         "updates": [algorithm.minibatches, algorithm.epochs],
+        "entropy": algorithm.entropy.model_dump(mode="json"),
         "optimizer": trainer.optimizer.model_dump(mode="json"),
     }
     digests = {name: resolve.digest(value) for name, value in values.items()} | config.spec_digests
