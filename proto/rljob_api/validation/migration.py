@@ -96,7 +96,6 @@ def _paths() -> Mapping[str, str]:
 UNSUPPORTED: Mapping[str, str] = {
     "model.lora.dropout": "ratios compare two forwards of the same weights, so nothing is dropped",
     "observability.traces": "a run shows logs and metrics",
-    "trainer.optimizer.type": "the optimizer is AdamW",
     "trainer.masterWeightsDtype": "master weights are float32",
 }
 

@@ -9,7 +9,6 @@ from rljob_api.validation.load import load_manifest
 UNSERVED: dict[str, object] = {
     "model.lora.dropout": "0.1",
     "observability.traces": True,
-    "trainer.optimizer.type": "adamw",
     "trainer.masterWeightsDtype": "float32",
 }
 
