@@ -35,6 +35,7 @@ def rate(metric: str, by: str, more: str = "") -> str:
 
 # Phases that are stacked; the whole step is one more series.
 _NO_TOTAL = ', phase!="total"'
+_CACHED, _UNAVAILABLE = ', outcome="cached"', ', result="unavailable"'
 
 FLEET = (
     Row(
@@ -403,6 +404,7 @@ RUN = (
                 unit="short",
                 queries=[
                     Query(f"max(rljob_entropy{{{JOB}}})", "entropy (nats)"),
+                    Query(f"max(rljob_entropy_coef{{{JOB}}})", "entropy coefficient"),
                     Query(f"max(rljob_kl_reference{{{JOB}}})", "KL to the reference (nats)"),
                     Query(f"max(rljob_kl_teacher{{{JOB}}})", "KL to the teacher (nats)"),
                     Query(f"max(rljob_mismatch_kl{{{JOB}}})", "engine against trainer (nats)"),
@@ -820,6 +822,77 @@ VERIFIER = (
                     Query(f"sum(rljob_verifier_waiting{{{JOB}}})", "waiting"),
                     Query(f"sum(rljob_verifier_slots{{{JOB}}})", "slots"),
                 ],
+            ),
+        ),
+    ),
+    Row(
+        "Do judges answer, and what do they cost?",
+        (
+            Panel(
+                title="Calls of judges by outcome",
+                question="What becomes of the questions to judges?",
+                good="answered and cached; no data for a job without a reward of type judge.",
+                otherwise="busy: callsPerMinute or maxConcurrent. refused: key, URL, model. unreadable: the template.",
+                unit="ops",
+                stacked=True,
+                queries=[Query(rate("rljob_judge_calls_total", "reward, outcome"), "{{reward}} {{outcome}}")],
+            ),
+            Panel(
+                title="Questions that the cache answered",
+                question="How much is saved by what was judged before?",
+                good="It rises as answers repeat.",
+                otherwise="0 with answers that repeat: the judge's pod was restarted, which empties the cache.",
+                unit="percentunit",
+                most=1,
+                queries=[
+                    Query(
+                        f"{rate('rljob_judge_calls_total', 'reward', _CACHED)}"
+                        f" / {rate('rljob_judge_calls_total', 'reward')}",
+                        "{{reward}}",
+                    )
+                ],
+            ),
+            Panel(
+                title="Answers without a verdict",
+                question="How many answers get no reward, because a judge cannot be asked?",
+                good="0.",
+                otherwise="They are sent again, then leave their group: docs/judges.md, and calls by outcome.",
+                unit="percentunit",
+                most=1,
+                queries=[
+                    Query(
+                        f"{rate('rljob_judge_verdicts_total', 'reward', _UNAVAILABLE)}"
+                        f" / {rate('rljob_judge_verdicts_total', 'reward')}",
+                        "{{reward}}",
+                    )
+                ],
+            ),
+            Panel(
+                title="Seconds of a judge's call",
+                question="How long does a judge take?",
+                good="Far below an episode.",
+                otherwise="Its own load; near callSeconds calls end without an answer.",
+                unit="s",
+                queries=[
+                    Query(quantile(level, "rljob_judge_seconds", "reward"), f"{{{{reward}}}} p{round(100 * level)}")
+                    for level in (0.5, 0.95)
+                ],
+            ),
+            Panel(
+                title="Tokens of judges per second",
+                question="What do judges read and write, which providers charge for?",
+                good="Steady; completions are short.",
+                otherwise="Long completions: maxTokens, a template that asks for less. Long prompts: maxAnswerChars.",
+                unit="short",
+                queries=[Query(rate("rljob_judge_tokens_total", "reward, kind"), "{{reward}} {{kind}}")],
+            ),
+            Panel(
+                title="Answers that wait for a judge",
+                question="Do rollouts wait for verdicts?",
+                good="Few, and not more with time.",
+                otherwise="Runbook of RLJobStalled, JudgeSlow: maxConcurrent, callsPerMinute, or a faster judge.",
+                unit="short",
+                queries=[Query(f"sum(rljob_judge_waiting{{{JOB}}})", "waiting")],
             ),
         ),
     ),
@@ -1244,7 +1317,7 @@ def _marks(matchers: str) -> list[Mark]:
 
 def boards() -> dict[str, Json]:
     of_job = (("run", RUN), ("rollout", ROLLOUT), ("verifier", VERIFIER), ("trainer", TRAINER))
-    titles = {"run": "run", "rollout": "rollouts and weights", "verifier": "verifiers", "trainer": "trainer"}
+    titles = {"run": "run", "rollout": "rollouts and weights", "verifier": "verifiers and judges", "trainer": "trainer"}
     definitions = [
         Board(
             name="fleet",

@@ -111,7 +111,7 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_trainer_wait_seconds_total": {"reason": ("batch", "publish", "checkpoint", "peers")},
     "rljob_loss": {"component": ("policy", "kl", "value", "entropy")},
     "rljob_clip_fraction": {"bound": ("low", "high", "dual")},
-    "rljob_masked_token_ratio": {"reason": ("correction", "reject", "stale", "truncated", "m2po")},
+    "rljob_masked_token_ratio": {"reason": ("correction", "reject", "stale", "truncated", "m2po", "entropy")},
     "rljob_nonfinite_total": {"what": ("loss", "gradient", "logprob")},
     "rljob_gpu_memory_bytes": {"kind": ("allocated", "reserved")},
 }  # fmt: skip

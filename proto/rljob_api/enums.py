@@ -292,6 +292,7 @@ class StepStat(enum.StrEnum):
     KL_LOSS = "policy/kl_loss"
     ENTROPY_LOSS = "policy/entropy_loss"
     ENTROPY = "policy/entropy"
+    ENTROPY_COEF = "policy/entropy_coef"
     REF_KL = "policy/ref_kl"
     TEACHER_KL = "policy/teacher_kl"
     ZERO_ADVANTAGE_GROUPS = "groups/zero_adv"

@@ -181,6 +181,7 @@ METRICS: tuple[Metric, ...] = (
         "component",
     ),
     _g(_T, "rljob_entropy", "Mean entropy of sampled positions, nats, over all rows of the batch."),
+    _g(_T, "rljob_entropy_coef", "Coefficient of the entropy bonus in the last step, where entropy.target moves it."),
     _g(_T, "rljob_grad_norm", "Global gradient norm before clipping."),
     _g(_T, "rljob_learning_rate", "Learning rate of the last update."),
     _g(_T, "rljob_kl_reference", "KL to the reference model, nats."),

@@ -32,6 +32,7 @@ _NEEDS = {
     "rljob_infra_failures_total": "a failure of the infrastructure",
     "rljob_drain_seconds": "a rollout that is drained",
     "rljob_verifier_workers_ended_total": "a grading worker that ended",
+    "rljob_judge_": "a reward that a judge gives",
     "rljob_stalled": "a stall",
     'type="Failed"} == 1': "a job that failed",
     "rljob_recovery_seconds": "a pod that was lost",
@@ -39,6 +40,7 @@ _NEEDS = {
     "rljob_operator_reconcile_errors_total": "an error of the operator",
     "rljob_kl_reference": "a reference model",
     "rljob_kl_teacher": "a teacher",
+    "rljob_entropy_coef": "a target of the entropy",
     "rljob_mfu_ratio": "an accelerator whose peak is known",
     "rljob_gpu_memory_bytes": "an accelerator",
 }

@@ -44,6 +44,7 @@ def with_report(status: JobStatus, report: Report | None, *, started_at: float |
     run = report.run
     changes: dict[str, object] = {
         "step": run.step,
+        "sft_steps": run.sft_steps or None,
         "version": _version(run),
         "trajectories": _trajectories(run),
         "config_generation": run.config_generation or None,
@@ -229,7 +230,15 @@ def _decisions(status: JobStatus) -> JobStatus:
     """
     conditions = tuple(condition.model_copy(update={"reason": "-", "message": ""}) for condition in status.conditions)
     blank = {"conditions": conditions, "reason": None, "roles": (), "rollout": None, "images": ()}
-    numbers = {"step": None, "version": None, "trajectories": None, "reward": None, "pace": None, "usage": None}
+    numbers = {
+        "step": None,
+        "sft_steps": None,
+        "version": None,
+        "trajectories": None,
+        "reward": None,
+        "pace": None,
+        "usage": None,
+    }
     read_again: dict[str, object] = {"start_time": None, "scheduled_time": None}
     if status.trainer is not None:
         attempts = tuple(attempt.model_copy(update={"uid": None}) for attempt in status.trainer.attempts)

@@ -195,6 +195,40 @@ class CriticSpec(Section):
                 yield key, value, "it must not be negative"
 
 
+class EntropySpec(Section):
+    """Exploration: a target of the entropy, and tokens of high entropy (docs/design/algorithms.md#s-6-6)."""
+
+    target: Decimal | None = Field(
+        default=None,
+        description="Nats a token: below, loss.entropyCoef rises by delta a step; above, it falls without a bonus.",
+    )
+    delta: Decimal = Field(
+        default_factory=lambda: Decimal("0.005"), description="Change of the coefficient in a step. Default: 0.005."
+    )
+    max_coef: Decimal = Field(default_factory=lambda: Decimal("1"), description="Bound on the coefficient. Default: 1.")
+    top_quantile: Decimal | None = Field(
+        default=None,
+        description="Share of a minibatch's tokens, those of the highest entropy, that the policy loss learns from.",
+    )
+
+    def unused(self) -> Mapping[str, str]:
+        return {} if self.target is not None else dict.fromkeys(("delta", "maxCoef"), "entropy.target is not set")
+
+    @rule(
+        CelRule(
+            field="target",
+            rule="has(self.target) || (!has(self.delta) && !has(self.maxCoef))",
+            message="delta and maxCoef are for a target: leave them out",
+        ),
+    )
+    def numbers_are_in_range(self) -> Iterator[Problem]:
+        for key, value in (("target", self.target), ("delta", self.delta), ("maxCoef", self.max_coef)):
+            if value is not None and value <= 0:
+                yield key, value, "it must be above 0"
+        if self.top_quantile is not None and not 0 < self.top_quantile <= 1:
+            yield "topQuantile", self.top_quantile, 'it is a share above 0 and at most 1: "0.2" is usual'
+
+
 class AlgorithmSpec(Section):
     """From rewards to a batch."""
 
@@ -218,6 +252,7 @@ class AlgorithmSpec(Section):
     gae: GaeSpec = Field(default=GaeSpec(), description="Advantage estimation over time.")
     critic: CriticSpec | None = Field(default=None, description="Value model; estimator ppo needs one.")
     loss: LossSpec = Field(default=LossSpec(), description="The policy loss.")
+    entropy: EntropySpec = Field(default=EntropySpec(), description="Entropy as a target, and tokens of high entropy.")
 
     @model_validator(mode="after")
     def _fill_in(self) -> "AlgorithmSpec":
@@ -253,12 +288,18 @@ class AlgorithmSpec(Section):
     @property
     def trains_masked(self) -> bool:
         """Whether rows of maskTruncated are computed: statistics over tokens, and a critic, take all sampled ones."""
-        return self.loss.normalizes_weights or self.loss.m2_threshold is not None or self.trainer_returns
+        over_tokens = self.loss.m2_threshold is not None or self.entropy.top_quantile is not None
+        return self.loss.normalizes_weights or over_tokens or self.trainer_returns
 
     @property
     def trains_zero_advantage(self) -> bool:
         """Whether rows without advantage are computed: an entropy or KL term or a statistic needs them."""
-        return self.loss.entropy_coef != 0.0 or self.loss.kl_coef > 0 or self.trains_masked
+        return self.has_entropy_term or self.loss.kl_coef > 0 or self.trains_masked
+
+    @property
+    def has_entropy_term(self) -> bool:
+        """Whether the loss may hold an entropy bonus."""
+        return self.loss.entropy_coef != 0.0 or self.entropy.target is not None
 
     def unused(self) -> Mapping[str, str]:
         estimator = self.advantage_estimator
@@ -313,6 +354,17 @@ class AlgorithmSpec(Section):
         if self.loss.proximal == "Reuse" and updates > 1:
             because = f"minibatches x epochs = {updates}, and the policy moves between updates: use Recompute"
             yield "loss.proximal", "Reuse", because
+
+    @rule()
+    def entropy_acts_on_tokens(self) -> Iterator[Problem]:
+        """A loss of whole rows has no choice of tokens, and a coefficient begins within its bound."""
+        entropy = self.entropy
+        if entropy.top_quantile is not None and self.loss.type == "gspo":
+            because = "loss.type is 'gspo', a loss of whole rows: use ppo, or leave it out"
+            yield "entropy.topQuantile", entropy.top_quantile, because
+        if entropy.target is not None and self.loss.entropy_coef > entropy.max_coef:
+            because = f"it begins above entropy.maxCoef '{entropy.max_coef}'"
+            yield "loss.entropyCoef", self.loss.entropy_coef, because
 
     @rule(
         CelRule(

@@ -446,6 +446,23 @@ class JobSpec(Section):
 
     @rule(
         CelRule(
+            field="trainer.optimizer.type",
+            reason=FORBIDDEN,
+            rule="self.trainer.optimizer.type != 'Muon' || (!has(self.model.lora) && !has(self.algorithm.critic))",
+            message="Muon trains all weights of a policy without critic: use AdamW",
+        ),
+    )
+    def muon_trains_whole_matrices(self) -> Iterator[Problem]:
+        """An adapter's matrices are factors of an update, and a critic has one learning rate."""
+        if self.trainer.optimizer.type != "Muon":
+            return
+        if self.model.lora is not None:
+            yield "trainer.optimizer.type", "Muon", "spec.model.lora is set: use AdamW for an adapter"
+        if self.algorithm.critic is not None:
+            yield "trainer.optimizer.type", "Muon", "spec.algorithm.critic is set: use AdamW"
+
+    @rule(
+        CelRule(
             field="rollout.sampling.maxTokens",
             rule="!has(self.algorithm.rewards.overlong) || self.rollout.sampling.maxTokens"
             " > self.algorithm.rewards.overlong.maxTokens - self.algorithm.rewards.overlong.tailTokens",

@@ -224,7 +224,7 @@ class LossSpec(Section):
         description="KL estimator. Default: K3 in the loss, K1 in the reward.",
     )
     entropy_coef: Decimal = Field(
-        default=Decimal("0"), description="Coefficient of the entropy bonus (entropy in nats)."
+        default=Decimal("0"), description="Coefficient of the entropy bonus; with entropy.target its first value."
     )
     rollout_correction: CorrectionSpec | None = Field(
         default_factory=_correction,

@@ -219,6 +219,7 @@ class JobStatus(Observed):
     summary: Word | None = Field(default=None, description="One word for the column; display only.")
     reason: Word | None = Field(default=None, description="Reason of the condition behind summary.")
     step: Step | None = Field(default=None, description="Finished steps.")
+    sft_steps: Step | None = Field(default=None, description="How many of the steps, the first ones, are supervised.")
     start_time: Time | None = Field(default=None, description="First pod of this segment.")
     first_attempt: Step | None = Field(default=None, description="First trainer attempt of this segment.")
     scheduled_time: Time | None = Field(

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rljob_api.manifest.base import FREE, INT32, CelRule, Config, Decimal, Problem, Section, rule
+from rljob_api.manifest.base import FORBIDDEN, FREE, INT32, CelRule, Config, Decimal, Problem, Section, no_effect, rule
 from rljob_api.manifest.pod import PodSpec, gpu_problems
 
 # Keys that the trainer sets from other fields: setting them twice could only contradict.
@@ -21,9 +21,33 @@ DEEPSPEED_KEYS = {
 }
 
 
-class OptimizerSpec(Section):
-    """AdamW with fp32 master weights and moments."""
+class MuonSpec(Section):
+    """Muon's own numbers; weight decay, warm-up and schedule are the optimizer's."""
 
+    learning_rate: Decimal = Field(description="Peak learning rate of the layers' matrices.")
+    momentum: Decimal = Field(default=Decimal("0.95"), description="Decay of the momentum.")
+
+    @rule(
+        CelRule(
+            field="learningRate",
+            rule="double(self.learningRate) > 0.0",
+            message="muon.learningRate must be above 0",
+        ),
+    )
+    def numbers_are_in_range(self) -> Iterator[Problem]:
+        if self.learning_rate <= 0:
+            yield "learningRate", self.learning_rate, "it must be above 0"
+        if not 0 <= self.momentum < 1:
+            yield "momentum", self.momentum, "it must be at least 0 and below 1"
+
+
+class OptimizerSpec(Section):
+    """AdamW with fp32 master weights and moments, or Muon for matrices and AdamW for the rest."""
+
+    type: Literal["AdamW", "Muon"] = Field(
+        default="AdamW", description="Muon: for the matrices of the layers; AdamW for all other weights."
+    )
+    muon: MuonSpec | None = Field(default=None, description="Numbers of type Muon.")
     learning_rate: Decimal = Field(default=Decimal("1e-6"), description="Peak learning rate.")
     betas: tuple[Decimal, ...] = Field(
         default=(Decimal("0.9"), Decimal("0.95")), min_length=2, max_length=2, description="Decay of the two moments."
@@ -56,6 +80,20 @@ class OptimizerSpec(Section):
         for index, beta in enumerate(self.betas):
             if not 0 <= beta < 1:
                 yield f"betas[{index}]", beta, "it must be at least 0 and below 1"
+
+    @rule(
+        CelRule(
+            field="muon",
+            rule="(self.type == 'Muon') == has(self.muon)",
+            message="type Muon needs muon.learningRate, and no other type has muon",
+        ),
+    )
+    def muon_has_a_rate(self) -> Iterator[Problem]:
+        """Rates of the two differ by an order of magnitude, so that neither is a default of the other."""
+        if self.type == "Muon" and self.muon is None:
+            yield "type", "Muon", "muon is not set: write muon.learningRate"
+        if self.type != "Muon" and self.muon is not None:
+            yield "muon", self.muon, no_effect(f"type is '{self.type}'")
 
 
 class DeepspeedSpec(Section):
@@ -117,6 +155,26 @@ class TrainerSpec(Section):
     def world_size(self) -> int:
         """Number of trainer processes, which is the data-parallel size."""
         return self.nodes * self.processes_per_node
+
+    @rule(
+        CelRule(
+            field="optimizer.type",
+            reason=FORBIDDEN,
+            rule="self.optimizer.type != 'Muon' || (self.dtype == 'bfloat16' && self.deepspeed.zeroStage <= 1"
+            " && !self.deepspeed.offloadOptimizer)",
+            message="Muon needs dtype bfloat16, zeroStage 0 or 1 and no offloadOptimizer",
+        ),
+    )
+    def muon_clips_gradients(self) -> Iterator[Problem]:
+        """Elsewhere DeepSpeed bounds the norm of Muon's update in place of the gradient's, or updates by a NaN."""
+        if self.optimizer.type != "Muon":
+            return
+        if self.dtype != "bfloat16":
+            yield "optimizer.type", "Muon", f"dtype is '{self.dtype}': use bfloat16, or AdamW"
+        if self.deepspeed.zero_stage > 1:
+            yield "optimizer.type", "Muon", f"deepspeed.zeroStage is {self.deepspeed.zero_stage}: use 0 or 1, or AdamW"
+        if self.deepspeed.offload_optimizer:
+            yield "optimizer.type", "Muon", "deepspeed.offloadOptimizer is true: use false, or AdamW"
 
     @rule()
     def gpus_hold_the_processes(self) -> Iterator[Problem]:

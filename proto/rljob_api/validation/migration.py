@@ -100,7 +100,6 @@ UNSUPPORTED: Mapping[str, str] = {
     "teacher.replicas": "a teacher is in each of the trainer's processes",
     "teacher.topK": "the teacher's log-probability of the sampled token alone is learned from",
     "teacher.url": "teacher.model is loaded by the trainer: a hub id, a folder, or one of an object store",
-    "trainer.optimizer.type": "the optimizer is AdamW",
     "trainer.masterWeightsDtype": "master weights are float32",
 }
 

@@ -38,7 +38,7 @@ async def scraped(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
     operator = OperatorHealth(alive=str, ready=str, exposition=full_pages.OperatorPage().exposition)
     _, port = await operator.start(host=HOST, health_port=0, metrics_port=0)
     ports, servers = {enums.OPERATOR: port}, []
-    for role in enums.STANDARD_ROLES:
+    for role in enums.Role:
         page = full_pages.RolePage(role)
         servers.append(health.HealthServer(host=HOST, port=0, metrics=page, ready=health.always))
         servers[-1].start()
@@ -100,8 +100,7 @@ async def test_every_recording_rule_has_data_and_no_rule_an_error(scraped: Serve
 async def test_labels_that_are_stored_are_those_that_are_declared(scraped: Server) -> None:
     """Nothing of ours clashes with a label of the scraper's, which would be stored as `exported_...`."""
     entries = metric_catalog.exported()
-    # No operator with a cluster is scraped here: these are of pods with nodes, of owner labels, and of Leases. The run
-    # asks no judge.
+    # No operator with a cluster is scraped here: these are of pods with nodes, of owner labels, and of Leases.
     of_clusters = (
         "rljob_owner_info",
         "rljob_usage_gpu_seconds",
@@ -109,7 +108,7 @@ async def test_labels_that_are_stored_are_those_that_are_declared(scraped: Serve
         "rljob_operator_leader",
     )
     every = {name: entry for entry in entries.values() for name in metric_catalog.series(entry)}
-    declared = [name for name in every if name not in of_clusters and not name.startswith("rljob_judge_")]
+    declared = [name for name in every if name not in of_clusters]
     assert await until_all_have_data(scraped, [f"count({name})" for name in declared]) == []
     stored = await asyncio.to_thread(scraped.get, "series", **{"match[]": '{__name__=~"rljob_.+"}'})
     added = {"__name__", "instance", "job", "namespace", "pod", "le"}

@@ -13,7 +13,6 @@ UNSERVED: dict[str, object] = {
     "teacher.replicas": 2,
     "teacher.topK": 16,
     "teacher.url": "https://host/v1",
-    "trainer.optimizer.type": "adamw",
     "trainer.masterWeightsDtype": "float32",
 }
 # What else a section needs.

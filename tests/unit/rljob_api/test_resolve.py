@@ -405,8 +405,17 @@ def test_quantity_in_bytes(quantity: str, expected: int) -> None:
 
 
 def test_rows_without_advantage_are_trained_only_where_another_term_needs_them(make_job: MakeJob) -> None:
-    plain, entropy = make_job({}), make_job({"algorithm.loss.entropyCoef": "0.01"})
-    assert [resolved(job).coordinator.spec.algorithm.trains_zero_advantage for job in (plain, entropy)] == [False, True]
+    plain, *others = (
+        make_job(changes)
+        for changes in (
+            {},
+            {"algorithm.loss.entropyCoef": "0.01"},
+            {"algorithm.entropy.target": "0.2"},
+            {"algorithm.entropy.topQuantile": "0.2"},
+        )
+    )
+    assert not resolved(plain).coordinator.spec.algorithm.trains_zero_advantage
+    assert [resolved(job).coordinator.spec.algorithm.trains_zero_advantage for job in others] == [True] * 3
 
 
 REFERENCE = {"model.reference": {"name": "builtin:smollm2-135m-instruct"}, "algorithm.loss.klCoef": "0.01"}

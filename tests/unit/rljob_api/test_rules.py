@@ -11,6 +11,8 @@ from rljob_api.validation import rules
 
 MakeJob = Callable[..., RLJob]
 LOSS = "algorithm.loss"
+MUON = {"trainer.optimizer.type": "Muon", "trainer.optimizer.muon": {"learningRate": "1e-4"}}
+MUON_PLACE = {"trainer.deepspeed.zeroStage": 1, "trainer.dtype": "bfloat16"}
 TRACKERS = "observability.trackers"
 CORRECTION = "algorithm.loss.rolloutCorrection"
 TURNS = {"workflow.type": "multi_turn_math"}
@@ -313,6 +315,29 @@ TABLE: dict[str, Row] = {
         "spec.algorithm.loss.entropyCoef is '-1e-3'",
         {f"{LOSS}.entropyCoef": "1e-3"},
     ),
+    "target of the entropy that is none": Row(
+        {"algorithm.entropy.target": "0"}, "spec.algorithm.entropy.target is '0'", {"algorithm.entropy.target": "0.2"}
+    ),
+    "change of the entropy coefficient without a target": Row(
+        {"algorithm.entropy.delta": "0.01"},
+        "spec.algorithm.entropy.delta",
+        {"algorithm.entropy.delta": "0.01", "algorithm.entropy.target": "0.2"},
+    ),
+    "no token of high entropy": Row(
+        {"algorithm.entropy.topQuantile": "0"},
+        "spec.algorithm.entropy.topQuantile is '0'",
+        {"algorithm.entropy.topQuantile": "1"},
+    ),
+    "tokens of high entropy in a loss of rows": Row(
+        {"algorithm.entropy.topQuantile": "0.2", f"{LOSS}.type": "gspo"},
+        "spec.algorithm.entropy.topQuantile is '0.2', but loss.type is 'gspo'",
+        {"algorithm.entropy.topQuantile": "0.2"},
+    ),
+    "entropy coefficient that begins above its bound": Row(
+        {"algorithm.entropy.target": "0.2", f"{LOSS}.entropyCoef": "2"},
+        "spec.algorithm.loss.entropyCoef is '2'",
+        {"algorithm.entropy.target": "0.2", f"{LOSS}.entropyCoef": "0.01"},
+    ),
     "negative factor": Row(
         {"algorithm.rewards.overlong": {"maxTokens": 1000, "tailTokens": 100, "factor": "-1"}},
         "spec.algorithm.rewards.overlong.factor is '-1'",
@@ -531,6 +556,51 @@ TABLE: dict[str, Row] = {
         {"trainer.optimizer.learningRate": "0"},
         "spec.trainer.optimizer.learningRate is '0'",
         {"trainer.optimizer.learningRate": "1e-9"},
+    ),
+    "Muon without a learning rate of its own": Row(
+        {"trainer.optimizer.type": "Muon", **MUON_PLACE},
+        "spec.trainer.optimizer.type is 'Muon', but muon is not set",
+        {**MUON, **MUON_PLACE},
+    ),
+    "numbers of Muon for AdamW": Row(
+        {"trainer.optimizer.muon": {"learningRate": "1e-4"}},
+        "spec.trainer.optimizer.muon is",
+        {**MUON, **MUON_PLACE},
+    ),
+    "learning rate of 0 for Muon": Row(
+        {**MUON, **MUON_PLACE, "trainer.optimizer.muon": {"learningRate": "0"}},
+        "spec.trainer.optimizer.muon.learningRate is '0'",
+        {**MUON, **MUON_PLACE},
+    ),
+    "momentum of 1": Row(
+        {**MUON, **MUON_PLACE, "trainer.optimizer.muon": {"learningRate": "1e-4", "momentum": "1"}},
+        "spec.trainer.optimizer.muon.momentum is '1'",
+        {**MUON, **MUON_PLACE, "trainer.optimizer.muon": {"learningRate": "1e-4", "momentum": "0.9"}},
+    ),
+    "Muon under ZeRO 2": Row(
+        {**MUON, **MUON_PLACE, "trainer.deepspeed.zeroStage": 2},
+        "spec.trainer.optimizer.type is 'Muon', but deepspeed.zeroStage is 2",
+        {**MUON, **MUON_PLACE},
+    ),
+    "Muon in float32": Row(
+        {**MUON, **MUON_PLACE, "trainer.dtype": "float32"},
+        "spec.trainer.optimizer.type is 'Muon', but dtype is 'float32'",
+        {**MUON, **MUON_PLACE, "trainer.deepspeed.zeroStage": 0},
+    ),
+    "Muon with offload": Row(
+        {**MUON, **MUON_PLACE, "trainer.deepspeed.offloadOptimizer": True},
+        "spec.trainer.optimizer.type is 'Muon', but deepspeed.offloadOptimizer is true",
+        {**MUON, **MUON_PLACE},
+    ),
+    "Muon for an adapter": Row(
+        {**MUON, **MUON_PLACE, "model.lora": {"rank": 8}},
+        "spec.trainer.optimizer.type is 'Muon', but spec.model.lora is set",
+        {**MUON, **MUON_PLACE},
+    ),
+    "Muon with a critic": Row(
+        {**MUON, **MUON_PLACE, "algorithm.advantageEstimator": "ppo", "algorithm.critic": {}},
+        "spec.trainer.optimizer.type is 'Muon', but spec.algorithm.critic is set",
+        {**MUON, **MUON_PLACE},
     ),
     "source with two places": Row(
         {"data.train.0.hub": "some/set"},

@@ -447,6 +447,30 @@ def report(
 
 
 @app.command()
+def push(
+    repository: Annotated[str, typer.Option("--to", metavar="ORG/NAME", help="Repository on the Hugging Face hub.")],
+    job: JobArgument = "",
+    run_dir: RunDirOption = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="A repository that everybody may read, instead of a private one.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the model card and the files; send nothing.")
+    ] = False,
+) -> None:
+    """Push the model that a run exported to the Hugging Face hub, with a card of its provenance.
+
+    The token is that of HF_TOKEN or of `hf auth login`. A new repository is private.
+    """
+    if not dry_run:
+        _require("push", extras.PUSH)
+    from rljob_workers.cli import push as command
+
+    options = command.Options(repository=repository, public=public, dry_run=dry_run)
+    _exit_with(lambda: command.push(job, run_dir=run_dir, options=options))
+
+
+@app.command()
 def ui(
     ctx: typer.Context,
     folder: Annotated[

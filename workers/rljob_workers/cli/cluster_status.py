@@ -134,7 +134,7 @@ def usage_line(used: UsageStatus) -> str:
 
 
 def headline(job: cluster.Job) -> str:
-    """Return the status of the job: its summary, and why."""
+    """Return the status of the job: its summary and why, and its supervised step if it is in one."""
     word = job.status.summary or "not seen by an operator yet"
     decisive = next(
         (
@@ -146,7 +146,9 @@ def headline(job: cluster.Job) -> str:
     )
     if decisive is not None:
         return f"{word} ({decisive.reason}){': ' + decisive.message if decisive.message else ''}"
-    return f"{word} ({job.status.reason})" if job.status.reason else word
+    state = f"{word} ({job.status.reason})" if job.status.reason else word
+    supervised = progress.supervised_step(job.status.step or 0, job.status.sft_steps or 0)
+    return f"{state}, {supervised}" if supervised else state
 
 
 def account(
@@ -156,7 +158,7 @@ def account(
     ended = _is_over(job)
     return why_text.Account(
         job=job.name,
-        headline=f"{headline(job)}, step {job.status.step or 0} of {job.max_steps}",
+        headline=f"{headline(job)}; {job.status.step or 0} of {job.max_steps} steps done",
         running=not ended,
         storage_problem="" if ended else _storage_problem(job),
         concerns=() if ended else _concerns(job),

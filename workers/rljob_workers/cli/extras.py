@@ -7,6 +7,7 @@ from rljob_api import errors
 
 # A module of each extra that a command needs, by extra; vLLM comes as one wheel for CPUs and another for CUDA.
 REPORT: Mapping[str, str] = {"local": "matplotlib"}
+PUSH: Mapping[str, str] = {"trainer": "huggingface_hub"}
 RUN: Mapping[str, str] = {
     **REPORT,
     "coordinator": "pyarrow",

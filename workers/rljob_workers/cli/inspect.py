@@ -94,7 +94,7 @@ def status(job: str, *, run_dir: pathlib.Path | None, as_json: bool, again: bool
         if run_status is None and not any(state.running for state in states.values()):
             last = last_state(directory)
             return Look(text=last, line=last, key=key, goes_on=goes_on)
-        return Look(text=_as_text(run_status, states), line=_as_line(run_status, states), key=key, goes_on=goes_on)
+        return Look(text=_as_text(run_status, states), line=whole_line(run_status, states), key=key, goes_on=goes_on)
 
     repeat(look, again=again, redraw=not as_json)
     return int(enums.ExitCode.OK)
@@ -124,6 +124,13 @@ def _as_text(run_status: types.RunStatus | None, states: Mapping[str, supervise.
             storage_problem=run_status.storage_problem,
         )
     return "\n".join(line for line in lines if line)
+
+
+def whole_line(run_status: types.RunStatus | None, states: Mapping[str, supervise.State]) -> str:
+    """Return all that fits into one line: progress, and the supervised step if the run is in one."""
+    line = _as_line(run_status, states)
+    supervised = "" if run_status is None else progress.supervised_step(run_status.step, run_status.sft_steps)
+    return f"{line}  {supervised}" if supervised else line
 
 
 def _as_line(run_status: types.RunStatus | None, states: Mapping[str, supervise.State]) -> str:

@@ -26,7 +26,7 @@ from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.runtime import retry
 from rljob_workers.trainer import batch_source, critic, learner, loop, metering
-from rljob_workers.trainer.algorithms import policy_losses
+from rljob_workers.trainer.algorithms import entropy, policy_losses
 from rljob_workers.trainer.engine import deepspeed, schedule
 from rljob_workers.trainer.model import adapters, reference, selftest
 from rljob_workers.trainer.state import (
@@ -394,9 +394,13 @@ def _loop(
 ) -> loop.StepLoop:
     clock, progress = clocks.SystemClock(), loaded.own.progress if loaded.own else None
     count, critic_count = schedule.UpdateCount(), schedule.UpdateCount()
+    entropy_coef = entropy.AdaptiveCoefficient.of(config.spec.algorithm)
     if progress is not None:
         count = schedule.UpdateCount(progress.updates_applied, progress.skipped_in_a_row)
         critic_count = schedule.UpdateCount(progress.critic_updates_applied, progress.critic_skipped_in_a_row)
+        entropy_coef = entropy.AdaptiveCoefficient.of(
+            config.spec.algorithm, coef=progress.entropy_coef, entropy=progress.entropy
+        )
     steps = learner.Learner(
         engine=loaded.engine,
         reference=loaded.reference,
@@ -405,6 +409,7 @@ def _loop(
         spec=config.spec,
         clock=clock,
         count=count,
+        entropy_coef=entropy_coef,
         waiting=contextlib.nullcontext if meter is None else meter.waiting,
     )
     return loop.StepLoop(
@@ -434,6 +439,7 @@ def _loop(
             progress=count,
             critic=loaded.critic,
             critic_progress=critic_count,
+            entropy_coef=entropy_coef,
             frozen=loaded.frozen_hashes,
             before_export=publisher.flush,
             keeper=keeper,

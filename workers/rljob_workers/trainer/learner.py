@@ -20,7 +20,7 @@ from rljob_api.manifest.job import JobSpec
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.trainer import critic as critics
 from rljob_workers.trainer import pre_update
-from rljob_workers.trainer.algorithms import distillation, loss, policy_losses, statistics, supervised
+from rljob_workers.trainer.algorithms import distillation, entropy, loss, policy_losses, statistics, supervised
 from rljob_workers.trainer.engine import mfu, schedule
 from rljob_workers.trainer.model import batch_tensors
 
@@ -87,7 +87,7 @@ class _Measured:
 
 
 class Learner:
-    """Applies steps to the engine. `count` goes into checkpoints."""
+    """Applies steps to the engine. `count` and `entropy_coef` go into checkpoints."""
 
     def __init__(
         self,
@@ -99,10 +99,12 @@ class Learner:
         spec: JobSpec,
         clock: clocks.Clock,
         count: schedule.UpdateCount | None = None,
+        entropy_coef: entropy.AdaptiveCoefficient | None = None,
         waiting: Callable[[str], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> None:
-        """Continue after `count`. `reference`: the frozen model of the KL term; `teacher`: that of
-        spec.teacher; `waiting`: what counts waits.
+        """Continue after `count`, with `entropy_coef`.
+
+        `reference`: the frozen model of the KL term; `teacher`: that of spec.teacher; `waiting`: what counts waits.
         """
         self._waiting = waiting
         self.count = count or schedule.UpdateCount()
@@ -119,6 +121,7 @@ class Learner:
         self._engine, self._spec, self._clock = engine, spec, clock
         self._algorithm = spec.algorithm
         self._reference, self._critic, self._teacher = reference, critic, teacher
+        self.entropy_coef = entropy_coef or entropy.AdaptiveCoefficient.of(self._algorithm)
 
     def learn(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> Learned:
         """Apply the updates of a step. Raises RLJobError after too many skipped updates, WireError for a bad batch."""
@@ -158,7 +161,7 @@ class Learner:
             chip.size,
             micro_batches,
             trains_policy=self._critic is None or not self._critic.warms_up(header),
-            num_scores=pre_update.needs_proximal(self._algorithm) + (self._reference is not None),
+            num_scores=pre_update.scores_first(self._algorithm) + (self._reference is not None),
             has_critic=self._critic is not None,
         )
 
@@ -287,6 +290,8 @@ class Learner:
                 proximal=item.proximal,
                 reference=item.reference,
                 keep_mask=item.keep_mask,
+                entropy_mask=item.entropy_mask,
+                entropy_coef=self.entropy_coef.applied(self._algorithm.entropy),
                 mean_weight=mean_weight,
                 row_observed=self._observed(item.tensors, header),
                 observed=observed,
@@ -354,10 +359,14 @@ class Learner:
                 values[stat] = sum(norms) / len(norms)
         if measured.outcomes:
             values[Stat.LEARNING_RATE] = measured.learning_rate
+            if self._algorithm.entropy.target is not None:
+                values[Stat.ENTROPY_COEF] = self.entropy_coef.applied(self._algorithm.entropy)
         else:
             # The critic warms up: nothing of the policy was measured, and 0 would look like a value.
             for stat in (Stat.LOSS, *self._terms(), Stat.RATIO_MAX, Stat.WEIGHT_MAX, *_COUNTS):
                 del values[stat]
+        # Of all ranks, so that the next step's coefficient is one.
+        self.entropy_coef.follow(values.get(Stat.ENTROPY), self._algorithm.entropy)
         tokens = totals[statistics.Sum.TOKENS] or 1.0
         return Learned(
             stats={name: value for name, value in values.items() if math.isfinite(value)},
@@ -372,13 +381,14 @@ class Learner:
                 "stale": totals[statistics.Sum.STALE_MASKED] / tokens,
                 "truncated": totals[statistics.Sum.TRUNCATED_MASKED] / tokens,
                 "m2po": statistics.m2_share(totals),
+                "entropy": statistics.low_entropy_share(totals),
             },
         )
 
     def _terms(self) -> list[Stat]:
         config = self._algorithm.loss
         in_loss = self._reference is not None and config.kl_placement == "Loss"
-        return [Stat.KL_LOSS] * in_loss + [Stat.ENTROPY_LOSS] * bool(config.entropy_coef)
+        return [Stat.KL_LOSS] * in_loss + [Stat.ENTROPY_LOSS] * self._algorithm.has_entropy_term
 
     def _denominator(self, minibatch: types.Minibatch) -> float:
         config = self._algorithm.loss

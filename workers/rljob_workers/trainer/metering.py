@@ -16,6 +16,7 @@ Stat = enums.StepStat
 
 _GAUGES = {
     Stat.ENTROPY: "rljob_entropy",
+    Stat.ENTROPY_COEF: "rljob_entropy_coef",
     Stat.GRAD_NORM: "rljob_grad_norm",
     Stat.LEARNING_RATE: "rljob_learning_rate",
     Stat.REF_KL: "rljob_kl_reference",

@@ -1,5 +1,4 @@
-"""What is computed before the step's first update: proximal, reference, teacher, values, advantages, what M2PO
-drops.
+"""What is computed before the step's first update: proximal, reference, teacher, values, advantages, dropped tokens.
 
 Everything here sees the weights that the step starts from and all of its rows, so that no result depends on how rows
 are cut into minibatches, micro-batches and ranks. Later epochs hold the same rows once more: they are filled in too,
@@ -16,13 +15,16 @@ from rljob_api import enums
 from rljob_api.manifest.algorithm import AlgorithmSpec
 from rljob_api.manifest.loss import CorrectionSpec, LossSpec
 from rljob_workers.trainer import critic
-from rljob_workers.trainer.algorithms import advantages, correction, kl, m2po, policy_losses
+from rljob_workers.trainer.algorithms import advantages, correction, entropy, kl, m2po, policy_losses
 from rljob_workers.trainer.algorithms.rows import Rows
 from rljob_workers.trainer.model import batch_tensors
 
 
 class Engine(advantages.Ranks, Protocol):
     """What the preparation needs of the policy."""
+
+    def forward(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (logprobs, entropies) [N]."""
 
     def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         """Return logprobs [N] without gradient."""
@@ -55,6 +57,7 @@ class Work:
     """One micro-batch of the step. `idle`: it only keeps collectives in step. proximal, reference, teacher [N]: their
     log-probabilities of the sampled tokens. keep_mask [N]: what M2PO leaves.
 
+    entropies [N]: of the policy that the step starts from; entropy_mask [N]: those chosen for theirs.
     values, returns [N]: the critic's before the step, and what it is to learn.
     """
 
@@ -64,6 +67,8 @@ class Work:
     reference: torch.Tensor | None = None
     teacher: torch.Tensor | None = None
     keep_mask: torch.Tensor | None = None
+    entropies: torch.Tensor | None = None
+    entropy_mask: torch.Tensor | None = None
     values: advantages.Values | None = None
     returns: torch.Tensor | None = None
 
@@ -82,10 +87,10 @@ def prepare(
     teacher: Scorer | None = None,
 ) -> Prepared:
     """Fill in what the losses need. `work` lists the micro-batches of each update."""
-    if needs_proximal(algorithm):
+    if scores_first(algorithm):
         for part in work:
             for item in part:
-                item.proximal = engine.score(item.tensors)
+                _score(item, engine, algorithm)
     if reference is not None:
         # Idle ones too, and below: from ZeRO-3 on a forward of a trained model is collective.
         for part in work:
@@ -104,7 +109,14 @@ def prepare(
         stats = _set_advantages(work, engine, algorithm)
     if algorithm.loss.m2_threshold is not None:
         _drop_far_tokens(work, engine, algorithm.loss.m2_threshold)
+    if algorithm.entropy.top_quantile is not None:
+        _choose_uncertain_tokens(work, engine, algorithm.entropy.top_quantile)
     return Prepared(_mean_weight(work, engine, algorithm), stats)
+
+
+def scores_first(algorithm: AlgorithmSpec) -> bool:
+    """Return whether the policy is computed once more before the first update."""
+    return needs_proximal(algorithm) or algorithm.entropy.top_quantile is not None
 
 
 def needs_proximal(algorithm: AlgorithmSpec) -> bool:
@@ -119,6 +131,16 @@ def needs_proximal(algorithm: AlgorithmSpec) -> bool:
     normalized = loss.normalizes_weights
     early = normalized or loss.m2_threshold is not None or loss.kl_in_reward
     return moving or (early and loss.proximal in ("Recompute", "Reuse"))
+
+
+def _score(item: Work, engine: Engine, algorithm: AlgorithmSpec) -> None:
+    if algorithm.entropy.top_quantile is None:
+        item.proximal = engine.score(item.tensors)
+        return
+    with torch.no_grad():
+        logprobs, item.entropies = engine.forward(item.tensors)
+    if needs_proximal(algorithm):
+        item.proximal = logprobs
 
 
 def _active(work: Sequence[Sequence[Work]]) -> list[Work]:
@@ -183,6 +205,20 @@ def _drop_far_tokens(work: Sequence[Sequence[Work]], engine: Engine, threshold: 
     for part, values, cut in zip(work, squares, cuts, strict=True):
         for item, value in zip((item for item in part if not item.idle), values, strict=True):
             item.keep_mask = value.double() <= cut
+
+
+def _choose_uncertain_tokens(work: Sequence[Sequence[Work]], engine: Engine, top_quantile: float) -> None:
+    entropies = [[entropy.comparable(_entropies(item)) for item in part if not item.idle] for part in work]
+    whole = [torch.cat(part) if part else torch.zeros(0) for part in entropies]
+    cuts = entropy.cuts(whole, top_quantile, total=engine.total)
+    for part, values, cut in zip(work, entropies, cuts, strict=True):
+        for item, value in zip((item for item in part if not item.idle), values, strict=True):
+            item.entropy_mask = value >= cut
+
+
+def _entropies(item: Work) -> torch.Tensor:
+    assert item.entropies is not None, "entropies come before the choice of tokens"
+    return item.entropies
 
 
 def _mean_weight(work: Sequence[Sequence[Work]], engine: Engine, algorithm: AlgorithmSpec) -> float:

@@ -52,6 +52,11 @@ def test_status_shows_what_the_coordinator_reports() -> None:
     assert shown["configGeneration"] == 3
 
 
+def test_number_of_supervised_steps_is_shown_where_there_are_any() -> None:
+    assert told(dataclasses.replace(RUN, sft_steps=20)).sft_steps == 20
+    assert told().sft_steps is None
+
+
 PACE = {"step_s": 4.25, "tokens_per_s": 412.0, "trainer_wait_share": 0.08, "rollout_wait_share": 0.314}
 
 

@@ -98,6 +98,20 @@ def test_status_reads_the_rljob_alone_and_shows_roles_and_progress(rljob: Rljob,
     assert call.startswith(f"--namespace=research --context=prod get {RESOURCE} sums")
 
 
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [(0, "Running, supervised step 1 of 20"), (19, "Running, supervised step 20 of 20"), (20, "Running")],
+)
+def test_supervised_steps_are_told_until_they_are_over(
+    rljob: Rljob, kubectl: FakeKubectl, step: int, expected: str
+) -> None:
+    kubectl.answers(f"get {RESOURCE} sums", job(STATUS | {"step": step, "sftSteps": 20}))
+    kubectl.answers("get pods", {"items": []})
+    kubectl.answers("get events", {"items": []})
+    assert rljob("status", "sums", "--cluster").stdout.splitlines()[2] == expected
+    assert rljob("why", "sums", "--cluster").stdout.splitlines()[0] == f"sums: {expected}; {step} of 200 steps done"
+
+
 def test_status_tells_what_the_job_goes_on_without(rljob: Rljob, kubectl: FakeKubectl) -> None:
     lost = {"accepted": 9, "tooLong": 2, "dumpFailures": 1}
     kubectl.answers(f"get {RESOURCE} sums", job(STATUS | {"trajectories": lost}))
@@ -152,7 +166,7 @@ def test_why_names_the_culprit_pods_in_trouble_and_the_last_events(rljob: Rljob,
     last = '{"level": "error", "msg": "no room for scratch files"}'
     kubectl.answers("logs sums-verifier-0", f"Traceback\x1b\n\n{last}\n")
     assert rljob("why", "sums", "-n", "research", "--events", "2").stdout.splitlines() == [
-        "sums: Stalled, step 41 of 200",
+        "sums: Stalled; 41 of 200 steps done",
         "not running",
         "  sums-verifier-0: CrashLoopBackOff, restarted 7 times",
         r"    | Traceback\x1b",
@@ -193,7 +207,7 @@ def test_why_of_a_failed_job_tells_the_condition_and_blames_no_pod_that_is_gone(
     kubectl.answers("get pods", {"items": [pod("sums-trainer-0", "trainer", waiting="Error")]})
     kubectl.answers("get events", {"items": []})
     assert rljob("why", "sums", "--cluster").stdout.splitlines() == [
-        "sums: Failed (RestartLimitExceeded): trainer failed 6 times, step 3 of 200"
+        "sums: Failed (RestartLimitExceeded): trainer failed 6 times; 3 of 200 steps done"
     ]
 
 

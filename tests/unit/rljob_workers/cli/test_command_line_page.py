@@ -35,6 +35,7 @@ RLJOB = {
 def prepared(run: layout.RunDir, dumped: Callable[..., None], kubectl: FakeKubectl, tmp_path: pathlib.Path) -> None:
     """A finished run of the example, here and in a cluster."""
     (tmp_path / "crds").symlink_to(ROOT / "crds")
+    (run.path / "export" / "config.json").write_text("{}\n")
     (run.logs / "rollout.jsonl").write_text("a line\n")
     (run.logs / "trainer.jsonl").write_text("a line\n")
     dumped("g00000001")

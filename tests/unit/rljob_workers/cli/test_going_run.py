@@ -14,6 +14,7 @@ from rljob_api import enums, types
 from rljob_api.wire import codec
 from rljob_api.wire.v1 import status_pb2, status_pb2_grpc
 from rljob_testing import examples
+from rljob_workers.cli import inspect
 from rljob_workers.local import prepare
 from rljob_workers.local.rundir import layout
 
@@ -84,6 +85,17 @@ def test_status_has_a_line_per_process_and_the_progress(rljob: Rljob) -> None:
     assert any(line.startswith("step 12/25") for line in lines)
     assert lines[-1].startswith("trainer-0 waits for batch 13 for ")
     assert json.loads(rljob("status", "-o", "json").stdout)["status"]["step"] == 12
+
+
+def test_followed_line_tells_the_supervised_step_until_those_are_over() -> None:
+    lines = [
+        inspect.whole_line(
+            types.RunStatus(job="small", phase=enums.Phase.RUNNING, step=step, max_steps=25, sft_steps=20), {}
+        )
+        for step in (2, 20)
+    ]
+    assert [line.endswith("supervised step 3 of 20") for line in lines] == [True, False]
+    assert "supervised" not in lines[1]
 
 
 @pytest.mark.usefixtures("going")

@@ -92,7 +92,7 @@ def test_curves_of_a_job_are_its_coordinators_history_which_is_read_once_a_step(
         assert shown["charts"][0]["series"]["mean"] == [(1, 0.25), (2, 0.5)]  # type: ignore[index]
     assert sum("exec" in call for call in kubectl.calls()) == 1
     assert shown["checkpoints"] == [2]
-    assert any("step 2 of 40" in line for line in shown["why"])  # type: ignore[attr-defined]
+    assert any("2 of 40 steps done" in line for line in shown["why"])  # type: ignore[attr-defined]
 
 
 def test_who_may_not_exec_into_a_coordinator_sees_all_but_curves_and_why(runs: cluster_runs.ClusterRuns) -> None:

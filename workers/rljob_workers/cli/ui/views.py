@@ -53,6 +53,7 @@ class TrajectoryQuery:
 # Charts of the trainer's statistics: title, unit, and the statistic of each curve.
 _STATISTICS: Sequence[tuple[str, str, Mapping[str, enums.StepStat]]] = (
     ("Entropy", "nats", {"policy": enums.StepStat.ENTROPY}),
+    ("Coefficient of the entropy bonus", "", {"adapted": enums.StepStat.ENTROPY_COEF}),
     (
         "KL divergence",
         "nats",

@@ -122,9 +122,12 @@ def phase_line(status: types.RunStatus | None, states: Mapping[str, supervise.St
 
 
 def _step_under_way(status: types.RunStatus) -> str:
-    if status.step < status.sft_steps:
-        return f"supervised step {status.step + 1} of {status.sft_steps}"
-    return f"working on step {status.step + 1}"
+    return supervised_step(status.step, status.sft_steps) or f"working on step {status.step + 1}"
+
+
+def supervised_step(step: int, sft_steps: int) -> str:
+    """Return `supervised step 3 of 20` of a run that has finished `step` steps; empty once those are over."""
+    return f"supervised step {step + 1} of {sft_steps}" if step < sft_steps else ""
 
 
 def _is_loading(name: str, state: supervise.State, status: types.RunStatus) -> bool:

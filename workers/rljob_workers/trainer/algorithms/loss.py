@@ -1,7 +1,8 @@
 """The policy loss: pure, one micro-batch at a time, exact under any split.
 
-    L = aggregate(w * l) + [klPlacement loss] klCoef * aggregate(k) - entropyCoef * H
-    l from policy_losses.py by `loss.type`,  w from correction.py (behavior -> proximal), detached
+    L = aggregate(w * l) + [klPlacement loss] klCoef * aggregate(k) - alpha * H
+    l from policy_losses.py by `loss.type`,  w from correction.py (behavior -> proximal), detached,  alpha: entropyCoef,
+    or what entropy.py makes of it
 
 Sources: decoupled PPO arXiv 2110.00641 and AReaL arXiv 2505.24298;
 loglinear A-3PO (AReaL). Aggregations: DAPO token mean, GRPO sequence mean, Dr.GRPO constant. Every denominator is
@@ -26,10 +27,11 @@ class LossInputs:
 
     behavior, advantages, version_steps, row_index [N]; row_tokens, row_masked [rows]. proximal [N]: computed before the
     step's first update, or None to derive it. reference [N]: logprobs of the reference model, None without a KL term.
-    keep_mask [N]: what M2PO leaves, None without. trainer_version: V, completed steps before this one. oldest_step:
-    tokens that versions of smaller steps sampled are left out, as rejected ones are. mean_weight: divisor of
-    batchNormalize, 1.0 without. row_observed [rows]: rows that are not a part of the loss, whose tokens represent
-    others in statistics, as many as `observed` says; None without such.
+    keep_mask [N]: what M2PO leaves, entropy_mask [N]: what is chosen for its entropy; None without. entropy_coef: of
+    the bonus, None for the manifest's. trainer_version: V, completed steps before this one. oldest_step: tokens that
+    versions of smaller steps sampled are left out, as rejected ones are. mean_weight: divisor of batchNormalize,
+    1.0 without. row_observed [rows]: rows that are not a part of the loss, whose tokens represent others in statistics,
+    as many as `observed` says; None without such.
     """
 
     logprobs: torch.Tensor
@@ -46,6 +48,8 @@ class LossInputs:
     proximal: torch.Tensor | None = None
     reference: torch.Tensor | None = None
     keep_mask: torch.Tensor | None = None
+    entropy_mask: torch.Tensor | None = None
+    entropy_coef: float | None = None
     mean_weight: float = 1.0
     row_observed: torch.Tensor | None = None
     observed: statistics.Observed = dataclasses.field(default_factory=statistics.Observed)
@@ -85,7 +89,8 @@ def policy_loss(inputs: LossInputs, config: LossSpec) -> LossOutputs:
     trained = ~inputs.row_masked[inputs.row_index]
     young = inputs.version_steps >= inputs.oldest_step
     close = torch.ones_like(trained) if inputs.keep_mask is None else inputs.keep_mask
-    in_loss = young & corrected.keep_mask & close & trained & ~inputs.observed_mask[inputs.row_index]
+    uncertain = torch.ones_like(trained) if inputs.entropy_mask is None else inputs.entropy_mask
+    in_loss = young & corrected.keep_mask & close & uncertain & trained & ~inputs.observed_mask[inputs.row_index]
     numerators = torch.where(in_loss, weights * token_losses.losses, torch.zeros_like(weights))
     shares = token_shares(inputs, config)
     loss = (numerators * shares).sum()
@@ -96,8 +101,9 @@ def policy_loss(inputs: LossInputs, config: LossSpec) -> LossOutputs:
             # Rejection and w are about the policy loss; the distance to the reference holds for every trained token.
             distance = config.kl_coef * (k * shares * trained).sum()
             terms[Sum.KL_LOSS], loss = distance.detach().double(), loss + distance
-    if config.entropy_coef:
-        bonus = -config.entropy_coef * (inputs.entropies * trained).sum() / inputs.minibatch.num_tokens
+    coef = config.entropy_coef if inputs.entropy_coef is None else inputs.entropy_coef
+    if coef:
+        bonus = -coef * (inputs.entropies * trained).sum() / inputs.minibatch.num_tokens
         terms[Sum.ENTROPY_LOSS], loss = bonus.detach().double(), loss + bonus
     tally = _tally(inputs, token_losses, proximal, rows, weights, trained, loss, config)
     # Each token counts once: for the first reason that takes it.
@@ -109,6 +115,7 @@ def policy_loss(inputs: LossInputs, config: LossSpec) -> LossOutputs:
             Sum.CORRECTION_MASKED: (counts * (~corrected.in_bounds & young & trained)).sum(),
             Sum.REJECT_MASKED: (counts * (corrected.in_bounds & ~corrected.keep_mask & young & trained)).sum(),
             Sum.M2_MASKED: (~close & corrected.keep_mask & young & trained).sum(),
+            Sum.ENTROPY_MASKED: (~uncertain & close & corrected.keep_mask & young & trained).sum(),
             **terms,
         },
         {},

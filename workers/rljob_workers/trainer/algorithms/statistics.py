@@ -67,6 +67,7 @@ class Sum(enum.IntEnum):
     NONFINITE_LOSS = 38
     TEACHER_TOKENS = 39
     TEACHER_KL = 40
+    ENTROPY_MASKED = 41
 
 
 class Peak(enum.IntEnum):
@@ -158,7 +159,8 @@ def report(
     if Stat.BEHAVIOR_CHI2_TOKEN in stats:
         stats[Stat.BEHAVIOR_CHI2_TOKEN] -= 1.0
         stats[Stat.BEHAVIOR_ESS] = effective_sample_share(sums)
-        stats[Stat.MASKED_RATIO] = sum(sums[reason] for reason in _MASKED) / sums[Sum.TOKENS] + m2_share(sums)
+        stats[Stat.MASKED_RATIO] = sum(sums[reason] for reason in _MASKED) / sums[Sum.TOKENS]
+        stats[Stat.MASKED_RATIO] += m2_share(sums) + low_entropy_share(sums)
     return stats
 
 
@@ -192,7 +194,16 @@ def _means(sums: Sequence[float], count: Sum, which: Mapping[Stat, Sum]) -> dict
 
 def m2_share(sums: Sequence[float]) -> float:
     """Return the share of tokens that M2PO alone leaves out; it is counted in every epoch, each cut again."""
-    return sums[Sum.M2_MASKED] / sums[Sum.UPDATE_TOKENS] if sums[Sum.UPDATE_TOKENS] > 0 else 0.0
+    return _update_share(sums, Sum.M2_MASKED)
+
+
+def low_entropy_share(sums: Sequence[float]) -> float:
+    """Return the share of tokens that are left out for their entropy alone, counted in every epoch."""
+    return _update_share(sums, Sum.ENTROPY_MASKED)
+
+
+def _update_share(sums: Sequence[float], which: Sum) -> float:
+    return sums[which] / sums[Sum.UPDATE_TOKENS] if sums[Sum.UPDATE_TOKENS] > 0 else 0.0
 
 
 def effective_sample_share(sums: Sequence[float]) -> float:

@@ -49,13 +49,15 @@ class _Trained:
         self._partly_frozen = len(trainable) < sum(1 for _ in module.parameters())
         settings = deepspeed_config.make(trainer)
         _place(module, settings, device, stage=self._stage)
-        self._engine, self._optimizer, _, _ = deepspeed.initialize(
-            model=module, model_parameters=trainable, config=settings
-        )
+        with self._updating():
+            self._engine, self._optimizer, _, _ = deepspeed.initialize(
+                model=module, model_parameters=trainable, config=settings
+            )
         self._engine.train()
         # DeepSpeed allocates the moments by a step with zero gradients; counted, it would weaken the first updates.
         for state in self._engine.basic_optimizer.state.values():
-            state["step"].zero_()
+            if "step" in state:
+                state["step"].zero_()
         if trainer.dtype == "bfloat16":
             self._spread_masters(module, seed=config.spec.seed)
         if trainer.dtype == "bfloat16" and self._stage == 0:
@@ -67,6 +69,17 @@ class _Trained:
         if trainer.dtype == "float32" and self._stage in (1, 2):
             # DeepSpeed looks for non-finite gradients in reduced precision only.
             self._optimizer.check_grad_overflow = True
+
+    @property
+    def _muon_factor(self) -> float:
+        """Muon's learning rate by AdamW's; both have one schedule."""
+        muon = self._numbers.muon
+        return 1.0 if muon is None else muon.learning_rate / self._numbers.learning_rate
+
+    def _updating(self) -> contextlib.AbstractContextManager[object]:
+        # DeepSpeed's Muon is made for torch.compile, which needs a C++ compiler where a CPU computes.
+        eager = self._numbers.muon is not None and self.device.type == "cpu"
+        return torch.compiler.set_stance("force_eager") if eager else contextlib.nullcontext()
 
     def _spread_masters(self, module: torch.nn.Module, *, seed: int) -> None:
         """Let this rank's masters begin within the rounding intervals of their weights (masters.py)."""
@@ -96,8 +109,9 @@ class _Trained:
     def step(self, learning_rate: float) -> schedule.StepOutcome:
         """Reduce, clip and update; a non-finite norm leaves parameters and moments as they are."""
         for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate
-        self._engine.step()
+            group["lr"] = learning_rate * (self._muon_factor if group.get("use_muon") else 1.0)
+        with self._updating():
+            self._engine.step()
         norm = self._clipper.norm if self._clipper else float(self._engine.get_global_grad_norm() or 0.0)
         overflow = bool(getattr(self._optimizer, "overflow", False))
         # An overflow that was found before the norm was taken leaves the last step's norm behind.
@@ -131,7 +145,11 @@ class _Trained:
             raise errors.EngineError(f"DeepSpeed could not load the checkpoint in {directory}")
         # The moments are the checkpoint's; the numbers of the optimizer are the manifest's, as for the learning rate.
         for group in self._optimizer.param_groups:
-            group.update(betas=self._numbers.betas, eps=self._numbers.eps, weight_decay=self._numbers.weight_decay)
+            group["weight_decay"] = self._numbers.weight_decay
+            if self._numbers.muon is not None and group.get("use_muon"):
+                group["momentum"] = self._numbers.muon.momentum
+            else:
+                group.update(betas=self._numbers.betas, eps=self._numbers.eps)
 
 
 class Engine(_Trained):

@@ -20,7 +20,7 @@ def make(trainer: TrainerSpec, *, fused: bool = True) -> Config:
         "gradient_accumulation_steps": 1,
         "managed_gradient_accumulation": False,
         "gradient_clipping": 0.0 if clips_itself(trainer) else trainer.optimizer.max_grad_norm,
-        "optimizer": {"type": "AdamW", "params": _adam(trainer.optimizer, fused=fused)},
+        "optimizer": _optimizer(trainer.optimizer, fused=fused),
         "zero_optimization": _zero(trainer.deepspeed),
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
@@ -62,6 +62,15 @@ def merge(settings: Config, extra: Config, *, path: str) -> Config:
         else:
             raise errors.ManifestError(f"{path}.{key} is {value!r}, but rljob sets it itself to {ours!r}; remove it")
     return merged
+
+
+def _optimizer(optimizer: OptimizerSpec, *, fused: bool) -> Config:
+    adam = _adam(optimizer, fused=fused)
+    if optimizer.muon is None:
+        return {"type": "AdamW", "params": adam}
+    del adam["fused"]
+    # Newton-Schulz in bf16, as its authors have it and as torch.optim.Muon does.
+    return {"type": "Muon", "params": adam | {"momentum": optimizer.muon.momentum, "ns_method": "standard"}}
 
 
 def _adam(optimizer: OptimizerSpec, *, fused: bool) -> Config:

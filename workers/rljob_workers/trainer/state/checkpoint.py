@@ -189,6 +189,7 @@ def sections(
         "shape": [trainer.world_size, trainer.deepspeed.zero_stage, trainer.dtype],
         "loss": algorithm.loss.model_dump(mode="json"),
         "updates": [algorithm.minibatches, algorithm.epochs],
+        "entropy": algorithm.entropy.model_dump(mode="json"),
         "optimizer": trainer.optimizer.model_dump(mode="json"),
     }
     if (teacher := config.spec.teacher) is not None:

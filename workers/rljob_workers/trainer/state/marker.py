@@ -25,7 +25,8 @@ class Progress:
 
     `sections`: digests by name; `optimizer`: masters and moments are in it;
     `critic`: the value model's state is alongside the policy's, with its own counts. `attempt`: the trainer's, that
-    wrote it, of the run with the uid `run`; 0 and empty where that was not recorded.
+    wrote it, of the run with the uid `run`; 0 and empty where that was not recorded. entropy_coef, entropy: the
+    coefficient of the entropy bonus after the step, and its entropy in nats; None where nothing adapts it.
     """
 
     step: int
@@ -38,6 +39,8 @@ class Progress:
     critic_skipped_in_a_row: int = 0
     attempt: int = 0
     run: str = ""
+    entropy_coef: float | None = None
+    entropy: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from rljob_api import errors, process_config
 from rljob_workers.runtime import atomic
+from rljob_workers.trainer.algorithms import entropy
 from rljob_workers.trainer.engine import schedule
 from rljob_workers.trainer.state import checkpoint, export, keeping, marker
 
@@ -61,6 +62,7 @@ class RankCheckpoints:
         progress: schedule.UpdateCount,
         critic: SavingEngine | None = None,
         critic_progress: schedule.UpdateCount | None = None,
+        entropy_coef: entropy.AdaptiveCoefficient | None = None,
         frozen: checkpoint.FrozenHashes = checkpoint.FrozenHashes(),  # noqa: B008  # it never changes
         before_export: Callable[[], None],
         keeper: keeping.Keeper | None = None,
@@ -74,7 +76,7 @@ class RankCheckpoints:
         """
         self._engine, self._exporter, self._config = engine, exporter, config
         self._critic, self._critic_progress = critic, critic_progress or schedule.UpdateCount()
-        self._frozen = frozen
+        self._entropy_coef, self._frozen = entropy_coef, frozen
         self._model_dir, self._progress, self._before_export = model_dir, progress, before_export
         self._store = checkpoint.store_of(config)
         self._prepares = engine.rank == 0 if prepares is None else prepares
@@ -148,6 +150,7 @@ class RankCheckpoints:
             raise _not_written(step, failure) from failure
 
     def _reached(self, step: int) -> marker.Progress:
+        adapted = None if self._config.spec.algorithm.entropy.target is None else self._entropy_coef
         return marker.Progress(
             step=step,
             updates_applied=self._progress.applied,
@@ -156,6 +159,8 @@ class RankCheckpoints:
             critic_updates_applied=self._critic_progress.applied,
             critic_skipped_in_a_row=self._critic_progress.skipped_in_a_row,
             optimizer=self._config.spec.checkpoint.save_optimizer,
+            entropy_coef=None if adapted is None else adapted.coef,
+            entropy=None if adapted is None else adapted.entropy,
             attempt=self._config.attempt,
             run=self._config.job.uid,
             sections=checkpoint.sections(self._config, frozen=self._frozen, base=self._exporter.layout.base),

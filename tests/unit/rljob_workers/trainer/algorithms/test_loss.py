@@ -51,6 +51,8 @@ def inputs(
     trainer_version: int = 0,
     oldest_step: int = 0,
     minibatch: types.Minibatch | None = None,
+    entropy_mask: Sequence[bool] | None = None,
+    entropy_coef: float | None = None,
 ) -> loss.LossInputs:
     """`rows` lists the row of each token; sum(m) of each row is counted from it."""
     index = torch.tensor(rows or [0] * len(theta))
@@ -69,6 +71,8 @@ def inputs(
         trainer_version=trainer_version,
         oldest_step=oldest_step,
         proximal=None if proximal is None else torch.tensor(proximal),
+        entropy_mask=None if entropy_mask is None else torch.tensor(entropy_mask),
+        entropy_coef=entropy_coef,
     )
 
 
@@ -205,6 +209,34 @@ def test_entropy_is_subtracted_over_all_tokens_but_those_of_truncated_rows() -> 
     outputs.loss.backward()
     assert made.entropies.grad is not None
     assert made.entropies.grad.tolist() == pytest.approx([-0.025, -0.025, 0.0, 0.0])
+
+
+def test_the_coefficient_of_a_step_takes_the_place_of_the_manifests() -> None:
+    made = inputs(theta=[-1.0] * 2, advantages=[0.0] * 2, entropies=[1.0, 3.0], entropy_coef=0.05)
+    assert float(loss.policy_loss(made, config(entropy_coef=0.1)).loss.detach()) == pytest.approx(-0.05 * 2.0)
+    rests = dataclasses.replace(made, entropy_coef=0.0)
+    assert float(loss.policy_loss(rests, config(entropy_coef=0.1)).loss.detach()) == 0.0
+
+
+@pytest.mark.covers("algorithms 6.6")
+def test_tokens_of_low_entropy_have_no_gradient_and_stay_in_the_denominator() -> None:
+    """Against the clipped loss of the chosen tokens in plain torch, over the number of all tokens."""
+    theta, proximal = [-0.5, -1.0, -2.0, -0.7], [-0.6, -1.3, -1.5, -0.7]
+    advantages, mask = [1.0, -2.0, 0.5, 3.0], [True, False, True, False]
+    made = inputs(theta=theta, proximal=proximal, advantages=advantages, entropy_mask=mask)
+    outputs = loss.policy_loss(made, config())
+    outputs.loss.backward()
+
+    logprobs = torch.tensor(theta, requires_grad=True)
+    ratio, signs = (logprobs - torch.tensor(proximal)).exp(), torch.tensor(advantages)
+    terms = torch.maximum(-signs * ratio, -signs * ratio.clamp(0.8, 1.2))
+    expected = terms[torch.tensor(mask)].sum() / len(theta)
+    expected.backward()
+    assert float(outputs.loss.detach()) == pytest.approx(float(expected.detach()), abs=1e-6)
+    assert made.logprobs.grad is not None
+    assert logprobs.grad is not None
+    assert made.logprobs.grad.tolist() == pytest.approx(logprobs.grad.tolist(), abs=1e-6)
+    assert float(outputs.tally.sums[statistics.Sum.ENTROPY_MASKED]) == 2.0
 
 
 @pytest.mark.covers("algorithms 6")

@@ -29,6 +29,10 @@ class FakeModel:
     def __init__(self, logprob: float = -1.0) -> None:
         self.logprob, self.scored = logprob, 0
 
+    def forward(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
+        """Entropies are the negative log-probabilities with which tokens were sampled."""
+        return self.score(tensors), -tensors.behavior
+
     def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         self.scored += 1
         return torch.full((len(tensors.targets),), self.logprob)
@@ -183,6 +187,32 @@ def test_m2po_drops_tokens_over_the_whole_minibatch_whatever_the_split() -> None
         pre_update.prepare(work, engine, None, config(loss))
         kept = [item.keep_mask.tolist() for part in work for item in part if item.keep_mask is not None]
         assert list(itertools.chain(*kept)) == [True, True, False, True]
+
+
+def uncertain(*, top_quantile: float, minibatches: int = 1, loss: LossSpec | None = None) -> AlgorithmSpec:
+    changes = {"algorithm.entropy.topQuantile": str(top_quantile)}
+    return make_spec(changes, minibatches=minibatches, loss=loss).algorithm
+
+
+@pytest.mark.covers("algorithms 6.6")
+def test_tokens_of_the_highest_entropy_are_chosen_over_the_whole_minibatch_whatever_the_split() -> None:
+    rows = [row(1.0, 1, behavior=behavior) for behavior in (-0.1, -0.9, -0.5, -0.7)]
+    for parts in ([rows], [[each] for each in rows], [rows[:1], rows[1:]]):
+        engine, work = FakeModel(), work_of(parts)
+        pre_update.prepare(work, engine, None, uncertain(top_quantile=0.5))
+        chosen = [item.entropy_mask.tolist() for part in work for item in part if item.entropy_mask is not None]
+        assert list(itertools.chain(*chosen)) == [False, True, False, True]
+        assert engine.scored == len(parts), "one forward of each micro-batch"
+
+
+def test_the_forward_that_finds_entropies_is_the_proximal_policy_where_that_is_needed() -> None:
+    one, two = work_of([[row(1.0, 2)]]), work_of([[row(1.0, 2)]], [[row(1.0, 2)]])
+    engine = FakeModel(-1.5)
+    pre_update.prepare(one, engine, None, uncertain(top_quantile=0.5))
+    pre_update.prepare(two, engine, None, uncertain(top_quantile=0.5, minibatches=2))
+    proximal = [None if item.proximal is None else item.proximal.tolist() for part in one + two for item in part]
+    assert proximal == [None, [-1.5, -1.5], [-1.5, -1.5]]
+    assert engine.scored == 3
 
 
 class FakeCritic:

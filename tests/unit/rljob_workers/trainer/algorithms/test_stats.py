@@ -66,9 +66,17 @@ def test_maxima_do_not_add_up() -> None:
 
 def test_masked_share_holds_every_reason() -> None:
     found = report(
-        tally(tokens=10, correction_masked=2, truncated_masked=3, reject_masked=1, m2_masked=1, update_tokens=10)
+        tally(
+            tokens=10,
+            correction_masked=2,
+            truncated_masked=3,
+            reject_masked=1,
+            m2_masked=1,
+            entropy_masked=2,
+            update_tokens=10,
+        )
     )
-    assert found[Stat.MASKED_RATIO] == pytest.approx(0.7)
+    assert found[Stat.MASKED_RATIO] == pytest.approx(0.9)
 
 
 @pytest.mark.covers("algorithms 11")

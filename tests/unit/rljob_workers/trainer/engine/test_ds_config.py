@@ -28,6 +28,16 @@ def test_pytorch_adam_is_used_because_deepspeeds_needs_a_compiler() -> None:
     assert optimizer["params"]["torch_adam"] is True
 
 
+def test_muon_has_its_own_momentum_and_the_rest_is_adamws() -> None:
+    muon = {"type": "Muon", "muon.learningRate": "1e-4"}
+    changes = {"trainer.deepspeed.zeroStage": 1} | {f"trainer.optimizer.{name}": value for name, value in muon.items()}
+    optimizer = deepspeed_config.make(make_spec(changes).trainer)["optimizer"]
+    assert isinstance(optimizer, dict)
+    assert optimizer["type"] == "Muon"
+    numbers = optimizer["params"]
+    assert (numbers["momentum"], numbers["betas"], numbers["torch_adam"]) == (0.95, [0.9, 0.95], True)
+
+
 def test_stage_zero_in_fp32_is_clipped_by_us() -> None:
     assert made(stage=0, dtype="float32")["gradient_clipping"] == 0.0
     assert made(stage=2, dtype="float32")["gradient_clipping"] == 1.0

@@ -18,6 +18,7 @@ from rljob_testing.sections import make_spec, section
 from rljob_testing.trainer_makers import make_header, make_returns, make_rows, minibatch_of, pack
 from rljob_workers.trainer import critic as critics
 from rljob_workers.trainer import learner
+from rljob_workers.trainer.algorithms import entropy
 from rljob_workers.trainer.engine import mfu, schedule
 from rljob_workers.trainer.model import batch_tensors
 
@@ -277,6 +278,46 @@ def test_what_the_entropy_adds_to_the_loss_is_told_where_it_is_a_term_of_it() ->
     assert learned.stats[Stat.ENTROPY_LOSS] == pytest.approx(-0.1 * 0.5)
     assert Stat.KL_LOSS not in learned.stats
     assert Stat.ENTROPY_LOSS not in learner_of(FakeEngine()).learn(*step_of(1)).stats
+
+
+ADAPTIVE = {"algorithm.entropy.target": "0.7", "algorithm.entropy.delta": "0.25", "algorithm.entropy.maxCoef": "0.6"}
+
+
+def adaptive(state: entropy.AdaptiveCoefficient | None = None) -> learner.Learner:
+    return learner.Learner(engine=FakeEngine(), spec=make_spec(ADAPTIVE), clock=FakeClock(), entropy_coef=state)
+
+
+@pytest.mark.covers("algorithms 6.6")
+def test_the_entropy_of_a_step_moves_the_coefficient_of_the_next_one() -> None:
+    steps = adaptive()
+    stats = [steps.learn(*step_of(1, step=step)).stats for step in (1, 2, 3, 4)]
+    # The engine's entropies are 0.5 at every token, below the target.
+    assert [each[Stat.ENTROPY_COEF] for each in stats] == pytest.approx([0.0, 0.25, 0.5, 0.6])
+    assert [each[Stat.ENTROPY_LOSS] for each in stats] == pytest.approx([0.0, -0.125, -0.25, -0.3])
+
+
+def test_a_resumed_run_applies_the_coefficients_of_one_that_was_not_interrupted() -> None:
+    whole, before = adaptive(), adaptive()
+    expected = [whole.learn(*step_of(1, step=step)).stats[Stat.ENTROPY_COEF] for step in (1, 2, 3, 4)]
+    for step in (1, 2):
+        before.learn(*step_of(1, step=step))
+    state = before.entropy_coef
+    after = adaptive(entropy.AdaptiveCoefficient.of(make_spec(ADAPTIVE).algorithm, **dataclasses.asdict(state)))
+    found = [after.learn(*step_of(1, step=step)).stats[Stat.ENTROPY_COEF] for step in (3, 4)]
+    assert found == expected[2:]
+
+
+def test_a_manifest_without_a_target_reports_no_coefficient() -> None:
+    assert Stat.ENTROPY_COEF not in learner_of(FakeEngine()).learn(*step_of(1)).stats
+
+
+def test_choosing_tokens_by_entropy_costs_one_forward_and_leaves_the_others_out() -> None:
+    engine = FakeEngine()
+    spec = make_spec({"algorithm.entropy.topQuantile": "0.5"})
+    learned = learner.Learner(engine=engine, spec=spec, clock=FakeClock()).learn(*step_of(1))
+    assert engine.events == ["forward 0", "forward 0", "backward", "step"]
+    # All entropies are equal, and equal ones stay together.
+    assert learned.masked["entropy"] == 0.0
 
 
 def test_time_in_which_other_ranks_are_waited_for_is_a_wait_for_peers() -> None:

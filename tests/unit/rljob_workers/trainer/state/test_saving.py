@@ -3,14 +3,16 @@
 import dataclasses
 import pathlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
 from rljob_api import errors
 from rljob_testing import ranks
+from rljob_testing.sections import with_spec
 from rljob_testing.trainer_makers import make_trainer_config
 from rljob_workers.runtime import atomic
+from rljob_workers.trainer.algorithms import entropy
 from rljob_workers.trainer.engine import schedule
 from rljob_workers.trainer.state import checkpoint, export, saving
 from rljob_workers.weights import image
@@ -57,6 +59,27 @@ def steps(folder: pathlib.Path) -> list[int]:
 def test_a_checkpoint_that_was_written_is_found(tmp_path: pathlib.Path) -> None:
     checkpoints(tmp_path, FakeEngine()).save(3)
     assert steps(tmp_path) == [3]
+
+
+def test_a_checkpoint_holds_what_the_entropy_coefficient_continues_from_to_the_last_bit(tmp_path: pathlib.Path) -> None:
+    layout = image.make_layout([("w", "float32", (1,))])
+    reached = entropy.AdaptiveCoefficient(0.1 + 0.2, 1.0 / 3.0)
+
+    def progress_of(changes: Mapping[str, object], folder: str) -> tuple[float | None, float | None]:
+        saving.RankCheckpoints(
+            engine=FakeEngine(),
+            exporter=export.ImageExporter(layout=layout, visit=lambda names, receive: None, writes=False),
+            config=with_spec(make_trainer_config(tmp_path / folder), changes),
+            model_dir=tmp_path,
+            progress=schedule.UpdateCount(),
+            entropy_coef=reached,
+            before_export=lambda: None,
+        ).save(3)
+        (found,) = checkpoint.CheckpointStore(tmp_path / folder / "checkpoints").all()
+        return found.progress.entropy_coef, found.progress.entropy
+
+    assert progress_of({"algorithm.entropy.target": "0.5"}, "with") == (0.1 + 0.2, 1.0 / 3.0)
+    assert progress_of({}, "without") == (None, None)
 
 
 @pytest.mark.parametrize(
