@@ -79,6 +79,12 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         {"workflow": {"type": "rlvr"}, "rollout.gateway": {}},
     ),
     (
+        "agents take tasks",
+        "agents",
+        {"workflow": {"type": "external"}, "rollout.gateway": {}, "agents": {}},
+        {"workflow": {"type": "rlvr"}, "agents": {}},
+    ),
+    (
         "sessionSeconds must be",
         "rollout.gateway.sessionSeconds",
         {"workflow": {"type": "external"}, "rollout.gateway": {"sessionSeconds": 600}},
@@ -402,6 +408,10 @@ FROZEN: Mapping[str, tuple[Changes, Changes]] = {
     "rollout.gateway": (
         {"workflow": {"type": "external"}, "rollout.gateway": {}},
         {"workflow": {"type": "external"}, "rollout.gateway": {"maxSessions": 8}},
+    ),
+    "agents": (
+        {"workflow": {"type": "external"}, "rollout.gateway": {}, "agents": {}},
+        {"workflow": {"type": "external"}, "rollout.gateway": {}, "agents": {"replicas": 2}},
     ),
     "rollout.pod": ({}, {"rollout.pod.image": "a/b:1"}),
     "verifier.isolation": ({}, {"verifier.isolation": {"type": "Sandbox"}}),
