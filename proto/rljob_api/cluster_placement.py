@@ -50,6 +50,11 @@ def service_host(job: RLJob, role: enums.Role) -> str:
     return f"{job.metadata.name}-{role}.{job.metadata.namespace}.svc"
 
 
+def gateway_url(job: RLJob, port: int) -> str:
+    """Return where agents ask for tasks in a cluster: the Service of the rollouts, each of which has its own."""
+    return f"http://{service_host(job, enums.Role.ROLLOUT)}:{port}"
+
+
 def rendezvous_host(job: RLJob, attempt: int | str) -> str:
     """Return the DNS name of the first pod of a trainer attempt, a number or what becomes one in the pod: another
     attempt never answers it.

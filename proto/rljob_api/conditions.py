@@ -74,6 +74,10 @@ STALLS: Mapping[str, StallReason] = {
         "most judgements fail for infrastructure, which is not a reward",
         "look at the judge's log: its URL, its key, its quota, and in a cluster what its NetworkPolicy lets out",
     ),
+    "WaitingForAgents": StallReason(
+        "answers wait for agents, which take no task or make no call",
+        "look at their logs, and in a cluster at their pods: a crash, a wrong URL or key, an undeclared egress",
+    ),
     "AllGroupsFiltered": StallReason(
         "every group is rejected by the filter",
         "compare spec.data.filterGroups with the rewards that `rljob trajectories` shows: tasks too easy or too hard",
@@ -187,7 +191,7 @@ REASONS: Mapping[ConditionType, Mapping[str, tuple[str, ...]]] = {
     },
     _T.RUNNING: {"True": ("Running",), "False": ("Starting", "Restarting", "NotReady", "Suspended", "Finished")},
     _T.DEGRADED: {
-        "True": ("RolloutsBelowTarget", "VerifiersBelowTarget", *DEGRADED_BY_RUN),
+        "True": ("RolloutsBelowTarget", "VerifiersBelowTarget", "AgentsBelowTarget", *DEGRADED_BY_RUN),
         "False": ("AtTarget",),
     },
     _T.AUTOSCALING_ACTIVE: {

@@ -13,17 +13,20 @@ LOGPROB_ROUNDING = 1e-4
 
 
 class Role(enum.StrEnum):
-    """The programs of a job; a judge where a reward asks a language model (`suites.roles`)."""
+    """The programs of a job; a judge where a reward asks a language model, agents where spec.agents says how they
+    start: theirs are the user's (`suites.roles`).
+    """
 
     COORDINATOR = "coordinator"
     ROLLOUT = "rollout"
     VERIFIER = "verifier"
     TRAINER = "trainer"
     JUDGE = "judge"
+    AGENTS = "agents"
 
 
 # What every job has.
-STANDARD_ROLES: tuple[Role, ...] = tuple(role for role in Role if role is not Role.JUDGE)
+STANDARD_ROLES: tuple[Role, ...] = tuple(role for role in Role if role not in (Role.JUDGE, Role.AGENTS))
 
 # Who asks a coordinator for its status, in certificates.
 OPERATOR = "operator"
@@ -219,6 +222,7 @@ class WaitReason(enum.StrEnum):
     WEIGHTS = "weights"
     VERIFIER = "verifier"
     JUDGE = "judge"
+    AGENTS = "agents"
     NO_PROMPTS = "no_prompts"
     COORDINATOR = "coordinator"
 

@@ -51,6 +51,14 @@ class JudgePlacement:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPlacement:
+    """One process of the agents, and the gateway that it asks for tasks."""
+
+    process: ProcessPlacement
+    gateway_url: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerPlacement:
     """The trainer's first node: the rest is equal but for node_rank. `attempt` fences older ones."""
 
@@ -70,7 +78,8 @@ class Placement:
     weights_dir: of the coordinator's weight store; the others see it with weightSync.transport file.
     peers: where each rollout serves weights to the others, in the order of `rollouts`; empty where none does.
     gateways: where each serves agents from outside, in the same order; empty where none come.
-    judge: None where no reward asks one.
+    judge: None where no reward asks one. agents: those that are processes here; empty in a cluster, where they are pods
+    of an image without a config.
     `model_dir` is where the claim of spec.model.source is mounted; empty where there are no claims. `device`: what
     rollouts and trainer compute on; auto is what is found where they start. Raises ValueError if no rollout or verifier
     is placed.
@@ -94,6 +103,7 @@ class Placement:
     verifiers: tuple[VerifierPlacement, ...]
     trainer: TrainerPlacement
     judge: JudgePlacement | None = None
+    agents: tuple[AgentPlacement, ...] = ()
     state_dir: str
     weights_dir: str
     checkpoint_dir: str
@@ -204,6 +214,7 @@ def local_placement(
             attempt=attempt,
         ),
         judge=_local_judge(machine, judge_ports) if _is_judged(job) else None,
+        agents=_local_agents(job, machine),
         state_dir=posixpath.join(run_dir, "state"),
         weights_dir=posixpath.join(run_dir, "state", "weights"),
         checkpoint_dir=posixpath.join(run_dir, "checkpoints"),
@@ -213,6 +224,20 @@ def local_placement(
         runs_dir=posixpath.dirname(run_dir),
         kv_cache_bytes=kv_cache_bytes,
         device=job.spec.wanted_device or "auto",
+    )
+
+
+def _local_agents(job: RLJob, machine: "_Machine") -> tuple[AgentPlacement, ...]:
+    """Return a process for each replica; they take the rollouts in turn. None without a gateway, which is refused."""
+    gateways = _local_gateways(job)
+    if job.spec.agents is None or not gateways:
+        return ()
+    return tuple(
+        AgentPlacement(
+            process=machine.process(enums.Role.AGENTS, index, health_port=0),
+            gateway_url=gateways[index % len(gateways)].url,
+        )
+        for index in range(job.spec.agents.replicas)
     )
 
 

@@ -5,6 +5,7 @@
         CoordinatorConfig   RolloutConfig   TrainerConfig
       VerifierConfig    ... and the sections that grading reads, because it runs what a model wrote
       JudgeConfig       ... and the rewards that it asks a language model for
+      AgentsConfig      ... and the user's command; on one machine alone
 
 `resolve.py` makes these from a manifest; the operator and the local runner write them as JSON; each program is
 started with `--config role.json`. A value of the manifest is written down in its section alone: what a manifest calls
@@ -175,6 +176,11 @@ class GatewayConfig(_Frozen):
     host: str
     port: int
 
+    @property
+    def url(self) -> str:
+        """What agents dial."""
+        return f"http://{host_and_port(self.host, self.port)}"
+
 
 class RolloutConfig(SpecConfig):
     """Everything that `rljob-rollout` reads. kv_cache_bytes 0: the engine decides. dump_dir: of trajectories.
@@ -282,6 +288,28 @@ class JudgeConfig(ProcessConfig):
         return self.observability.log_level
 
 
+class AgentsConfig(ProcessConfig):
+    """How a process of the agents is started on one machine; a pod of them has its image's files alone, and no config.
+
+    command: the user's program, which reads the gateway's URL and the file of its key from its environment. directory:
+    what it starts in. variables: what the manifest says of its environment; own_variables: names that it takes over
+    from the environment of the run, and no other process does. It serves no health.
+    """
+
+    kind: Literal["agents"] = "agents"
+    health_port: int = 0
+    command: tuple[str, ...]
+    directory: str
+    gateway_url: str
+    variables: dict[str, str] = Field(default_factory=dict)
+    own_variables: tuple[str, ...] = ()
+    observability: ObservabilitySpec = ObservabilitySpec()
+
+    @property
+    def log_level(self) -> LogLevel:
+        return self.observability.log_level
+
+
 class TrainerConfig(SpecConfig):
     """Everything that `rljob-trainer` reads. `node_rank` differs per pod; the rest is equal on all ranks.
 
@@ -310,5 +338,6 @@ class TrainerConfig(SpecConfig):
 
 
 RoleConfig = Annotated[
-    CoordinatorConfig | RolloutConfig | VerifierConfig | TrainerConfig | JudgeConfig, Field(discriminator="kind")
+    CoordinatorConfig | RolloutConfig | VerifierConfig | TrainerConfig | JudgeConfig | AgentsConfig,
+    Field(discriminator="kind"),
 ]

@@ -17,7 +17,7 @@ from rljob_api.manifest.job import JobSpec, RLJob
 from rljob_api.manifest.model import BUILTIN
 from rljob_api.manifest.reward_options import JUDGE, is_function
 from rljob_api.manifest.verifier import ExecutionSettings, RewardSpec
-from rljob_api.placement import Placement, ProcessPlacement, local_placement, num_local_ports
+from rljob_api.placement import AgentPlacement, Placement, ProcessPlacement, local_placement, num_local_ports
 from rljob_api.validation import rules
 
 __all__ = ["Placement", "ResolvedJob", "digest", "local_placement", "num_local_ports", "resolve", "warnings"]
@@ -32,11 +32,12 @@ class ResolvedJob:
     verifiers: tuple[process_config.VerifierConfig, ...]
     trainer: process_config.TrainerConfig
     judge: process_config.JudgeConfig | None = None
+    agents: tuple[process_config.AgentsConfig, ...] = ()
 
     @property
     def configs(self) -> tuple[process_config.RoleConfig, ...]:
         """Return the configs of all processes, the coordinator first."""
-        return (self.coordinator, *self.graders, *self.rollouts, self.trainer)
+        return (self.coordinator, *self.graders, *self.rollouts, *self.agents, self.trainer)
 
     @property
     def graders(self) -> tuple[process_config.VerifierConfig | process_config.JudgeConfig, ...]:
@@ -124,6 +125,7 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
         verifiers=tuple(verifiers),
         trainer=trainer,
         judge=_judge(job, placement, graders),
+        agents=tuple(_agents(job, placement, process) for process in placement.agents),
     )
 
 
@@ -137,6 +139,20 @@ def _judge(
         bind_host=placement.bind_host,
         port=placement.judge.port,
         rewards=tuple(grader for grader in graders if grader.type == JUDGE),
+        observability=job.spec.observability,
+    )
+
+
+def _agents(job: RLJob, placement: Placement, agent: AgentPlacement) -> process_config.AgentsConfig:
+    spec = job.spec.agents
+    assert spec is not None, "agents are placed where a job has them"
+    return process_config.AgentsConfig(
+        **_process(job, placement, enums.Role.AGENTS, agent.process),
+        command=(*spec.pod.command_prefix, *spec.command, *spec.args),
+        directory=placement.base_dir,
+        gateway_url=agent.gateway_url,
+        variables={each.name: each.value or "" for each in spec.pod.env if each.value_from is None},
+        own_variables=tuple(each.name for each in spec.pod.env if each.value_from is not None),
         observability=job.spec.observability,
     )
 

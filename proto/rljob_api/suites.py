@@ -67,9 +67,14 @@ def judges(spec: "JobSpec") -> dict[str, JudgeOptions]:
 
 
 def roles(spec: "JobSpec") -> tuple[enums.Role, ...]:
-    """Return the roles that a job has: a judge where a reward asks one."""
+    """Return the roles that a job has: a judge where a reward asks one, agents where the job starts them."""
+    return (*programs(spec), *([] if spec.agents is None else [enums.Role.AGENTS]))
+
+
+def programs(spec: "JobSpec") -> tuple[enums.Role, ...]:
+    """Return the roles whose programs are ours: they read a config, have a certificate and serve their health."""
     judged = any(reward.type == JUDGE for _, _, reward in rewards(spec))
-    return tuple(enums.Role) if judged else enums.STANDARD_ROLES
+    return (*enums.STANDARD_ROLES, *([enums.Role.JUDGE] if judged else []))
 
 
 def judge_calls(spec: "JobSpec") -> Iterator[str]:

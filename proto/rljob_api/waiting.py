@@ -19,7 +19,7 @@ _IN_WORDS = {
 }
 _T, _R = str(enums.Role.TRAINER), str(enums.Role.ROLLOUT)
 _V, _C = str(enums.Role.VERIFIER), str(enums.Role.COORDINATOR)
-_J = str(enums.Role.JUDGE)
+_J, _A = str(enums.Role.JUDGE), str(enums.Role.AGENTS)
 
 _FAILING = {_V: "VerifierFailing", _J: "JudgeUnavailable"}
 
@@ -111,6 +111,8 @@ def _of_chain(run: types.RunStatus, wait_chain: Chain) -> tuple[str, str]:
         return "VerifierSaturated", _V
     if wait_chain.culprit == _J:
         return "JudgeSlow", _J
+    if wait_chain.culprit == _A:
+        return "WaitingForAgents", _A
     if wait_chain.culprit == _C:
         stuck = "DataSourceStuck" if last.what == enums.WaitReason.NO_PROMPTS else "CoordinatorUnreachable"
         return stuck, _C

@@ -12,6 +12,7 @@ from rljob_api import enums, process_config, types
 from rljob_testing import coordinator_program, makers, models, publishing_trainer, sections
 from rljob_workers.rollout import app, reporting, worker
 from rljob_workers.rollout.engines import base
+from rljob_workers.rollout.gateway import sessions
 from rljob_workers.rollout.sync import staging
 from rljob_workers.rpc import train, work
 from rljob_workers.runtime import clock as clocks
@@ -59,8 +60,19 @@ class JoinedRun:
         first = initial.of_model_files(folder / "model", "bfloat16")
         self.stager = staging.Stager(first=first, job=config.job.name, puller=self.puller, clock=self.clock)
 
-    def rollout(self, engine: base.Engine, transport: work.WorkTransport) -> worker.RolloutWorker:
-        """Return the rollout around an engine that has started; run it."""
+    def attempts(self) -> sessions.Sessions:
+        """Return where agents take the attempts of a job that has a gateway."""
+        made = app.attempts_of(self._rollout_config, self.clock)
+        assert made is not None, "the job has no gateway"
+        return made
+
+    def rollout(
+        self,
+        engine: base.Engine,
+        transport: work.WorkTransport,
+        attempts: sessions.Sessions | None = None,
+    ) -> worker.RolloutWorker:
+        """Return the rollout around an engine that has started, which offers `attempts` to agents; run it."""
         config = self._rollout_config
         return app.make_worker(
             config,
@@ -76,6 +88,7 @@ class JoinedRun:
             reporting.Readiness(max_lag_steps=config.spec.async_.max_off_policy_steps),
             metrics_module.Metrics(role=enums.Role.ROLLOUT, job=config.job),
             self.clock,
+            attempts,
         )
 
     def trainer(self) -> "JoinedTrainer":

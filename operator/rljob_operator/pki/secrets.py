@@ -47,7 +47,7 @@ def leaf_name(job: RLJob, role: enums.Role) -> str:
 
 def secret_names(job: RLJob) -> tuple[str, ...]:
     """Return all of them: what a reconcile reads."""
-    return (authority_name(job), *(leaf_name(job, role) for role in suites.roles(job.spec)))
+    return (authority_name(job), *(leaf_name(job, role) for role in suites.programs(job.spec)))
 
 
 def secrets(job: RLJob, existing: Mapping[str, Data], *, trust_domain: str, now: float) -> Secrets:
@@ -57,7 +57,7 @@ def secrets(job: RLJob, existing: Mapping[str, Data], *, trust_domain: str, now:
     changed = [] if after is before else [_secret(job, authority_name(job), _authority_data(after))]
     again_at = rotation.next_change(after)
     ends = {}
-    for role in suites.roles(job.spec):
+    for role in suites.programs(job.spec):
         data = existing.get(leaf_name(job, role), {})
         leaf = _leaf(job, role, data, after, trust_domain=trust_domain, now=now)
         desired = {BUNDLE: after.bundle, CERTIFICATE: leaf.certificate, KEY: leaf.key}

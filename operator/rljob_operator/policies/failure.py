@@ -18,9 +18,9 @@ CRASH_LOOP = "CrashLoopBackOff"
 def misconfigured(pods: Sequence[Pod]) -> Pod | None:
     """Return a pod of a role whose pods all refuse their configuration again and again; None if there is none.
 
-    A trainer's pods are not restarted: its attempts are judged one by one.
+    A trainer's pods are not restarted: its attempts are judged one by one. The exit codes of agents are the user's own.
     """
-    for role in (role for role in enums.Role if role is not enums.Role.TRAINER):
+    for role in (role for role in enums.Role if role not in (enums.Role.TRAINER, enums.Role.AGENTS)):
         pods_of_role = [pod for pod in pods if pod.role is role and not pod.deleting]
         if pods_of_role and all(_refuses(pod) for pod in pods_of_role):
             return min(pods_of_role, key=lambda pod: pod.name)

@@ -3,6 +3,7 @@
     trainer      nodes
     rollout      as many as may be wanted; at least minReplicas where the job scales them: partial admission
     verifier     replicas
+    agents       replicas
     coordinator  1
 
 Pod sets cannot be changed, so the name has a digest of what a queue decides by: another need is another Workload.
@@ -14,7 +15,8 @@ from collections.abc import Callable, Mapping
 
 from rljob_api import enums, suites
 from rljob_operator.model import WORKLOAD
-from rljob_operator.resources import autoscaling, workloads
+from rljob_operator.policies import scheduling
+from rljob_operator.resources import agents, autoscaling, workloads
 from rljob_operator.resources.inputs import Inputs, Manifest, job_labels, metadata
 
 GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
@@ -51,6 +53,7 @@ def _pod_set(inputs: Inputs, role: enums.Role) -> Manifest:
         enums.Role.VERIFIER: {"count": inputs.job.spec.verifier.replicas},
         enums.Role.COORDINATOR: {"count": 1},
         enums.Role.JUDGE: {"count": 1},
+        enums.Role.AGENTS: {"count": scheduling.wanted_pods(inputs.job.spec, enums.Role.AGENTS)},
     }
     makers: Mapping[enums.Role, Callable[[], Manifest]] = {
         enums.Role.TRAINER: lambda: workloads.trainer_job(inputs, attempt=1),
@@ -58,6 +61,7 @@ def _pod_set(inputs: Inputs, role: enums.Role) -> Manifest:
         enums.Role.VERIFIER: lambda: workloads.verifier_deployment(inputs, replicas=1),
         enums.Role.COORDINATOR: lambda: workloads.coordinator_stateful_set(inputs, replicas=1),
         enums.Role.JUDGE: lambda: workloads.judge_deployment(inputs),
+        enums.Role.AGENTS: lambda: agents.agents_deployment(inputs),
     }
     spec = makers[role]()["spec"]
     assert isinstance(spec, Mapping), "a workload has a spec"

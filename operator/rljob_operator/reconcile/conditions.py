@@ -22,7 +22,11 @@ from rljob_operator.policies import attempts, failure, isolation, refusals, sche
 from rljob_operator.reconcile import status as reporting
 from rljob_operator.resources import autoscaling
 
-_BELOW = ((enums.Role.ROLLOUT, "RolloutsBelowTarget"), (enums.Role.VERIFIER, "VerifiersBelowTarget"))
+_BELOW = (
+    (enums.Role.ROLLOUT, "RolloutsBelowTarget"),
+    (enums.Role.VERIFIER, "VerifiersBelowTarget"),
+    (enums.Role.AGENTS, "AgentsBelowTarget"),
+)
 _MESSAGES = {
     INFRA_FAILURE_SHARE_HIGH: "of the answers of the last 15 minutes the infrastructure lost a larger share than"
     " failurePolicy.maxInfraFailureFraction, {fraction}",
@@ -34,10 +38,11 @@ _MESSAGES = {
 def degraded_reason(*, ready: Mapping[enums.Role, int], desired: Mapping[enums.Role, int], run_reason: str) -> str:
     """Return the reason, empty for a job that has what it asked for.
 
-    ready, desired: pods by role. run_reason: the coordinator's own reason, of whatever it is.
+    ready, desired: pods by role; a role that a job has not is in neither. run_reason: the coordinator's own reason, of
+    whatever it is.
     """
     for role, below in _BELOW:
-        if ready[role] < desired[role]:
+        if ready.get(role, 0) < desired.get(role, 0):
             return below
     return run_reason if run_reason in DEGRADED_BY_RUN else ""
 
@@ -345,7 +350,7 @@ def _running(outcome: RunOutcome, accepted: State, ready: Mapping[Type, State], 
 
 
 def _degraded(observed: Observed) -> State:
-    spec, roles = observed.job.spec, (enums.Role.ROLLOUT, enums.Role.VERIFIER)
+    spec, roles = observed.job.spec, [role for role, _ in _BELOW]
     reason = degraded_reason(
         ready={role: sum(pod.ready for pod in observed.pods_of(role)) for role in roles},
         desired={role: scheduling.wanted_pods(spec, role) for role in roles},

@@ -42,7 +42,7 @@ def desired_objects(observed: Observed, settings: JobSettings, served: Set[str] 
     problems = [*_of_the_runtime(observed), *admission.problems(observed.job.spec, settings, served)]
     if observed.job.spec.storage.type is None:
         return _refused(observed, problems)
-    problems += [*_queue_problems(observed, settings, served), *_without_image(images)]
+    problems += [*_queue_problems(observed, settings, served), *_without_image(observed.job, images)]
     try:
         placement = cluster_placement.cluster_placement(
             observed.job,
@@ -129,6 +129,8 @@ def _images(observed: Observed, settings: JobSettings) -> dict[enums.Role, str]:
         enums.Role.VERIFIER: spec.verifier.pod,
         enums.Role.TRAINER: spec.trainer.pod,
     }
+    if spec.agents is not None:
+        pods[enums.Role.AGENTS] = spec.agents.pod
     from_manifest = {role: pod.image for role, pod in pods.items() if pod.image}
     images = pinning.images(
         {} if _is_suspended(observed) else observed.images, settings=settings.images, job=from_manifest
@@ -139,12 +141,13 @@ def _images(observed: Observed, settings: JobSettings) -> dict[enums.Role, str]:
     return images
 
 
-def _without_image(images: Mapping[enums.Role, str]) -> Iterable[str]:
-    # A judge has the verifiers'.
-    for role in enums.STANDARD_ROLES:
-        if role not in images:
-            remedy = f"set spec.{role}.pod.image, or jobs.images.{role} in the operator's settings"
-            yield f"no image for {role} pods: {remedy}"
+def _without_image(job: RLJob, images: Mapping[enums.Role, str]) -> Iterable[str]:
+    for role in suites.roles(job.spec):
+        # A judge has the verifiers'.
+        if role not in images and role is not enums.Role.JUDGE:
+            # No installation has one of the user's program.
+            settings = "" if role is enums.Role.AGENTS else f", or jobs.images.{role} in the operator's settings"
+            yield f"no image for {role} pods: set spec.{role}.pod.image{settings}"
 
 
 def _certificates(job: RLJob, settings: JobSettings) -> process_config.TlsConfig | None:

@@ -38,7 +38,9 @@ _GRACE_S = 120.0
 
 
 class SuspendStage(enum.StrEnum):
-    """What is being stopped. The trainer's checkpoint and the rollouts' drain come first, the ledger last."""
+    """What is being stopped. The trainer's checkpoint and the rollouts' drain come first, then who serves that drain,
+    the ledger last.
+    """
 
     TRAINER_AND_ROLLOUTS = "trainer_and_rollouts"
     VERIFIERS = "verifiers"
@@ -55,13 +57,14 @@ class PodsLeft:
     verifier: int
     coordinator: int
     judge: int = 0
+    agents: int = 0
 
 
 def stage(left: PodsLeft) -> SuspendStage:
     """Return what to stop now; SUSPENDED only when no pod exists at all."""
     if left.trainer or left.rollout:
         return SuspendStage.TRAINER_AND_ROLLOUTS
-    if left.verifier or left.judge:
+    if left.verifier or left.judge or left.agents:
         return SuspendStage.VERIFIERS
     return SuspendStage.COORDINATOR if left.coordinator else SuspendStage.SUSPENDED
 
@@ -86,7 +89,7 @@ _ONLY_WHILE_RUNNING = frozenset({"PodDisruptionBudget", "HorizontalPodAutoscaler
 _ONLY_WHILE_WANTED = _ONLY_WHILE_RUNNING | {"NetworkPolicy", "PodMonitor", WORKLOAD}
 _ORDER = {
     SuspendStage.TRAINER_AND_ROLLOUTS: (enums.Role.TRAINER, enums.Role.ROLLOUT),
-    SuspendStage.VERIFIERS: (enums.Role.VERIFIER, enums.Role.JUDGE),
+    SuspendStage.VERIFIERS: (enums.Role.VERIFIER, enums.Role.JUDGE, enums.Role.AGENTS),
     SuspendStage.COORDINATOR: (enums.Role.COORDINATOR,),
 }
 
@@ -109,6 +112,7 @@ def pods_left(observed: Observed, *, now: float) -> PodsLeft:
         verifier=count[enums.Role.VERIFIER],
         coordinator=count[enums.Role.COORDINATOR],
         judge=count[enums.Role.JUDGE],
+        agents=count[enums.Role.AGENTS],
     )
 
 
@@ -206,6 +210,8 @@ def _policy(spec: JobSpec, role: enums.Role, *, succeeded: bool) -> str:
         enums.Role.VERIFIER: policy.verifier,
         # Nothing of it is worth a look without its log.
         enums.Role.JUDGE: policy.verifier,
+        # They have no one to ask once rollouts are gone.
+        enums.Role.AGENTS: policy.rollout,
         enums.Role.TRAINER: policy.trainer,
     }[role]
 

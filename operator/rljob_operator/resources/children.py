@@ -3,7 +3,7 @@
 from collections.abc import Set
 
 from rljob_api import suites
-from rljob_operator.resources import autoscaling, config, gangs, network, overlay, services, storage
+from rljob_operator.resources import agents, autoscaling, config, gangs, network, overlay, services, storage
 from rljob_operator.resources import workloads as coordinator
 from rljob_operator.resources import workloads as deployments
 from rljob_operator.resources import workloads as disruption
@@ -13,18 +13,18 @@ from rljob_operator.resources.inputs import Inputs, Manifest
 
 def foundation(inputs: Inputs, *, served: Set[str] = frozenset()) -> list[Manifest]:
     """Return policies, accounts, config, Services, claims and the PodMonitor. An account that the
-    runtime names is not made, nor is a claim that the user names.
+    runtime names is not made, nor is a claim that the user names; agents have a policy alone.
 
     `served`: API groups that may be used.
     """
-    roles = suites.roles(inputs.job.spec)
+    roles, programs = suites.roles(inputs.job.spec), suites.programs(inputs.job.spec)
     policies = [network.network_policy(inputs, role) for role in roles]
-    created_accounts = [role for role in roles if not overlay.service_account(inputs.template(role))]
+    created_accounts = [role for role in programs if not overlay.service_account(inputs.template(role))]
     return [
         *(policies if inputs.job.spec.security.network_policy else []),
         *(services.service_account(inputs, role) for role in created_accounts),
         config.config_map(inputs, trainer_template=trainer.trainer_template(inputs)),
-        *(services.service(inputs, role) for role in roles),
+        *(services.service(inputs, role) for role in programs),
         *storage.claims(inputs),
         *([services.pod_monitor(inputs)] if services.wants_pod_monitor(inputs.job.spec, served) else []),
     ]
@@ -38,6 +38,7 @@ def workloads(inputs: Inputs, *, attempt: int, rollouts: int, served: Set[str] =
         deployments.verifier_deployment(inputs, replicas=inputs.job.spec.verifier.replicas),
         *([deployments.judge_deployment(inputs)] if inputs.configs.judge else []),
         deployments.rollout_deployment(inputs, replicas=rollouts),
+        *([] if inputs.job.spec.agents is None else [agents.agents_deployment(inputs)]),
         *([] if gang is None else [gang]),
         trainer.trainer_job(inputs, attempt=attempt),
         *disruption.disruption_budgets(inputs, running=True),

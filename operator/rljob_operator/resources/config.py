@@ -18,12 +18,13 @@ from rljob_operator.resources.inputs import Inputs, Manifest, first_config, job_
 
 
 def config_map(inputs: Inputs, *, trainer_template: object) -> Manifest:
-    """Return `<job>-config`: `<role>.json` per role (replicas share one), `images.json`, the pod template of the
+    """Return `<job>-config`: `<role>.json` per program (replicas share one), `images.json`, the pod template of the
     trainer's attempts and, with a runtime, that.
     """
     name = f"{inputs.job.metadata.name}-config"
     roles = suites.roles(inputs.job.spec)
-    data = {f"{role}.json": first_config(inputs, role).model_dump_json(indent=1) for role in roles}
+    programs = suites.programs(inputs.job.spec)
+    data = {f"{role}.json": first_config(inputs, role).model_dump_json(indent=1) for role in programs}
     images = {str(role): image for role, image in sorted(inputs.images.items()) if role in roles}
     return {
         "apiVersion": "v1",

@@ -86,7 +86,7 @@ def container(inputs: Inputs, role: enums.Role, role_spec: RoleContainerSpec) ->
         "imagePullPolicy": inputs.settings.pull_policy,
         "command": [*pod.command_prefix, f"rljob-{role}"],
         "args": ["--config", path],
-        "env": merge_by_key([*_defaults(inputs, config), *user["env"], _pod_name(), *role_spec.env], key="name"),
+        "env": merge_by_key([*_defaults(inputs, config), *user["env"], pod_name(), *role_spec.env], key="name"),
         "ports": ports(config),
         "resources": role_spec.resources,
         "volumeMounts": merge_by_key([*user["volumeMounts"], *role_spec.mounts], key="mountPath"),
@@ -130,7 +130,8 @@ def _defaults(inputs: Inputs, config: process_config.ProcessConfig) -> list[Mani
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
-def _pod_name() -> Manifest:
+def pod_name() -> Manifest:
+    """Return the variable with the name of the pod."""
     return {"name": "RLJOB_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 
 
@@ -160,6 +161,7 @@ _REQUESTS = {
     enums.Role.ROLLOUT: {"cpu": "250m", "memory": "1Gi"},
     enums.Role.TRAINER: {"cpu": "250m", "memory": "1Gi"},
     enums.Role.JUDGE: {"cpu": "100m", "memory": "256Mi"},
+    enums.Role.AGENTS: {"cpu": "100m", "memory": "256Mi"},
 }
 
 

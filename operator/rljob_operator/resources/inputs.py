@@ -33,9 +33,13 @@ class Inputs:
     placements: Mapping[enums.Role, PodPlacement] = dataclasses.field(default_factory=dict)
 
     def template(self, role: enums.Role) -> Mapping[str, Any]:
-        """Return what the runtime lays over a role's pods, empty for nothing; the judge's are placed as verifiers."""
+        """Return what the runtime lays over a role's pods, empty for nothing; the judge's are placed as verifiers, and
+        agents are the user's own.
+        """
+        if self.runtime is None or role is enums.Role.AGENTS:
+            return {}
         name = enums.Role.VERIFIER if role is enums.Role.JUDGE else role
-        template = None if self.runtime is None else getattr(self.runtime.spec.template, str(name))
+        template = getattr(self.runtime.spec.template, str(name))
         return template or {}
 
 
@@ -50,7 +54,7 @@ def named(job: str, role: enums.Role, attempt: int | None = None) -> str:
 
 
 def first_config(inputs: Inputs, role: enums.Role) -> process_config.ProcessConfig:
-    """Return the config that all pods of a role share."""
+    """Return the config that all pods of a role share, which is one of `suites.programs`."""
     configs = inputs.configs
     if role is enums.Role.JUDGE:
         assert configs.judge is not None, "suites.roles says who has one"
@@ -76,6 +80,7 @@ def pod_of(inputs: Inputs, role: enums.Role) -> PodSpec:
         enums.Role.VERIFIER: spec.verifier.pod,
         enums.Role.TRAINER: spec.trainer.pod,
         enums.Role.JUDGE: _judge_pod(spec.verifier.pod),
+        enums.Role.AGENTS: PodSpec() if spec.agents is None else spec.agents.pod,
     }[role]
 
 

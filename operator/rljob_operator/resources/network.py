@@ -3,9 +3,11 @@
 Peers are selected by the job's uid, so that two jobs of a namespace cannot reach each other.
 """
 
+import ipaddress
 from collections.abc import Mapping, Sequence
 
 from rljob_api import enums, process_config, suites
+from rljob_api.manifest.rollout import LINK_LOCAL
 from rljob_operator.resources import container
 from rljob_operator.resources.inputs import (
     MANAGED_BY,
@@ -20,11 +22,10 @@ from rljob_operator.resources.inputs import (
 from rljob_operator.settings import IDENTITY_ADDRESSES, SCRAPERS, Egress, JobSettings
 
 _C, _R, _V, _T = enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.TRAINER
-_J = enums.Role.JUDGE
+_J, _A = enums.Role.JUDGE, enums.Role.AGENTS
 CALLERS: Mapping[enums.Role, Sequence[enums.Role]] = {_C: (_R, _T), _R: (_R,), _T: (_T,), _V: (_R,), _J: (_R,)}
 CALLED: Mapping[enums.Role, Sequence[enums.Role]] = {_C: (), _R: (_C, _V, _R, _J), _T: (_C, _T), _V: (), _J: ()}
-# Of the nodes and of clouds, which give credentials to who asks: no judge is there.
-_LINK_LOCAL = {"0.0.0.0/0": "169.254.0.0/16", "::/0": "fe80::/10"}
+_EVERYWHERE = ("0.0.0.0/0", "::/0")
 # Not the roles': the first is everyone's who scrapes, the second that of agents.
 _PORTS_OF_OTHERS = {"health", "gateway"}
 # Pods of the job's namespace with its name here are agents, which rollouts serve tasks to.
@@ -33,7 +34,11 @@ _DNS_PORTS: Sequence[Manifest] = ({"protocol": "UDP", "port": 53}, {"protocol": 
 
 
 def network_policy(inputs: Inputs, role: enums.Role) -> Manifest:
-    """Return a role's policy. The verifier reaches nothing at all, not even DNS; the judge the ports of its URLs."""
+    """Return a role's policy. The verifier reaches nothing at all, not even DNS; the judge the ports of its URLs;
+    agents the gateway, and what the manifest declares for them.
+    """
+    if role is _A:
+        return _policy(inputs, role, ingress=[], egress=_of_agents(inputs))
     egress: list[Manifest] = []
     if role is _J:
         egress += [_dns(inputs.settings), _language_models(inputs)]
@@ -43,6 +48,10 @@ def network_policy(inputs: Inputs, role: enums.Role) -> Manifest:
         egress += [_dns(settings), *(_outside(block) for block in blocks)]
     if called := [each for each in CALLED[role] if each in suites.roles(inputs.job.spec)]:
         egress.append({"to": _peers(inputs, called)})
+    return _policy(inputs, role, ingress=_ingress(inputs, role), egress=egress)
+
+
+def _policy(inputs: Inputs, role: enums.Role, *, ingress: list[Manifest], egress: list[Manifest]) -> Manifest:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -50,10 +59,35 @@ def network_policy(inputs: Inputs, role: enums.Role) -> Manifest:
         "spec": {
             "podSelector": {"matchLabels": selector(inputs, role)},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": _ingress(inputs, role),
+            "ingress": ingress,
             "egress": egress,
         },
     }
+
+
+def _of_agents(inputs: Inputs) -> list[Manifest]:
+    """Return where agents may go: names, the gateways of this job's rollouts, and what is declared."""
+    spec, gateway = inputs.job.spec, inputs.configs.rollouts[0].gateway
+    assert spec.agents is not None, "suites.roles says who has them"
+    assert gateway is not None, "a rule of the manifest: agents have a gateway"
+    declared = [
+        {"to": [{"ipBlock": _block(each.cidr)}], "ports": [_tcp(port) for port in each.ports]}
+        for each in spec.agents.egress
+    ]
+    return [_dns(inputs.settings), {"to": _peers(inputs, [_R]), "ports": [_tcp(gateway.port)]}, *declared]
+
+
+def _block(cidr: str) -> Manifest:
+    """Return a block without its link-local networks, where nodes and clouds give credentials to who asks."""
+    block = ipaddress.ip_network(cidr)
+    local = [each for each in LINK_LOCAL if _contains(block, ipaddress.ip_network(each))]
+    return {"cidr": cidr, "except": local} if local else {"cidr": cidr}
+
+
+def _contains(
+    block: ipaddress.IPv4Network | ipaddress.IPv6Network, part: ipaddress.IPv4Network | ipaddress.IPv6Network
+) -> bool:
+    return block.version == part.version and part.subnet_of(block)  # type: ignore[arg-type]  # of one version
 
 
 def _ingress(inputs: Inputs, role: enums.Role) -> list[Manifest]:
@@ -64,8 +98,9 @@ def _ingress(inputs: Inputs, role: enums.Role) -> list[Manifest]:
     scraped = [{"namespaceSelector": {"matchLabels": scrapers} if scrapers else {}}]
     rules.append({"from": scraped, "ports": [_tcp(config.health_port)]})
     if isinstance(config, process_config.RolloutConfig) and config.gateway is not None:
-        agents = {"podSelector": {"matchLabels": {AGENTS_LABEL: inputs.job.metadata.name}}}
-        rules.append({"from": [agents], "ports": [_tcp(config.gateway.port)]})
+        theirs = {"podSelector": {"matchLabels": {AGENTS_LABEL: inputs.job.metadata.name}}}
+        ours = _peers(inputs, [] if inputs.job.spec.agents is None else [_A])
+        rules.append({"from": [theirs, *ours], "ports": [_tcp(config.gateway.port)]})
     if role is _C and settings.operator_namespace:
         operator = {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": settings.operator_namespace}},
@@ -93,7 +128,7 @@ def _dns(settings: JobSettings) -> Manifest:
 def _language_models(inputs: Inputs) -> Manifest:
     """Return the rule for the judges' URLs: their ports, at every address and pod. A policy knows no names."""
     ports = sorted({options.port for options in suites.judges(inputs.job.spec).values()})
-    blocks = [{"ipBlock": {"cidr": cidr, "except": [local]}} for cidr, local in _LINK_LOCAL.items()]
+    blocks = [{"ipBlock": _block(cidr)} for cidr in _EVERYWHERE]
     return {"to": [{"namespaceSelector": {}}, *blocks], "ports": [_tcp(port) for port in ports]}
 
 

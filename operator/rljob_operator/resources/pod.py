@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from rljob_api import enums
+from rljob_api.manifest.pod import PodSpec
 from rljob_operator.model import TEMPLATE_HASH, PodPlacement
 from rljob_operator.resources import config, container, overlay, storage
 from rljob_operator.resources.inputs import (
@@ -30,19 +31,29 @@ def pod_template(
     *,
     own_labels: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Return the template: ours, with the job's own `pod` in it and its runtime's template over both. Below ours are
-    the labels that the job hands on; where a queue admitted the pods to comes last.
+    """Return the template: ours, with the job's own `pod` in it and its runtime's template over both."""
+    spec, scraped = _spec(inputs, role, role_spec), _scraped(inputs, role)
+    return with_surroundings(inputs, role, spec, own_labels=own_labels or {}, annotations=scraped)
+
+
+def with_surroundings(
+    inputs: Inputs,
+    role: enums.Role,
+    spec: Manifest,
+    *,
+    own_labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> Manifest:
+    """Return a template of the pod that `spec` is. Below its labels are those that the job hands on; where a queue
+    admitted the pods to comes last.
     """
-    annotations = {
+    all_annotations = {
         **propagated_annotations(inputs),
-        **_scraped(inputs, role),
+        **(annotations or {}),
         TEMPLATE_HASH: config.template_hash(inputs, role),
     }
     all_labels = {**propagated_labels(inputs), **labels(inputs, role), **(own_labels or {})}
-    base: Manifest = {
-        "metadata": {"labels": all_labels, "annotations": annotations},
-        "spec": _spec(inputs, role, role_spec),
-    }
+    base: Manifest = {"metadata": {"labels": all_labels, "annotations": all_annotations}, "spec": spec}
     whole = overlay.laid_over(base, inputs.template(role), selector=selector(inputs, role))
     placement = inputs.placements.get(role)
     return whole if placement is None else _placed(whole, role, placement)
@@ -80,22 +91,30 @@ def _spec(inputs: Inputs, role: enums.Role, role_spec: container.RoleContainerSp
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "shareProcessNamespace": False,
-        "securityContext": _security(inputs),
+        "securityContext": security(inputs),
         "terminationGracePeriodSeconds": role_spec.grace_s,
         "containers": [container.container(inputs, role, dataclasses.replace(role_spec, mounts=mounts))],
         "volumes": container.merge_by_key(volumes, key="name"),
     }
-    lists = {
-        "initContainers": list(role_spec.first),
-        "imagePullSecrets": [{"name": name} for name in inputs.settings.image_pull_secrets],
-    }
-    copied = {key: user[key] for key in _COPIED if user.get(key)}
+    lists = {"initContainers": list(role_spec.first), "imagePullSecrets": pull_secrets(inputs)}
+    copied = chosen_place(pod)
     if role is enums.Role.VERIFIER and (name := inputs.job.spec.verifier.isolation.runtime_class):
         copied["runtimeClassName"] = name
     return {**spec, **copied, **{key: value for key, value in lists.items() if value}}
 
 
-def _security(inputs: Inputs) -> Manifest:
+def pull_secrets(inputs: Inputs) -> list[Manifest]:
+    return [{"name": name} for name in inputs.settings.image_pull_secrets]
+
+
+def chosen_place(pod: PodSpec) -> Manifest:
+    """Return where the manifest places a pod, and the devices that it claims."""
+    user = pod.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {key: user[key] for key in _COPIED if user.get(key)}
+
+
+def security(inputs: Inputs) -> Manifest:
+    """Return who a pod runs as: never root, with the installation's user."""
     return {
         "runAsNonRoot": True,
         **inputs.settings.pod_security_context.model_dump(by_alias=True, exclude_none=True),

@@ -47,7 +47,7 @@ CACHE_SIZE = "256Gi"
 # NCCL and vLLM pass messages between the processes of a pod through shared memory.
 SHM_GIB_PER_GPU = 1
 # Pods that drain hold their GPUs: a Deployment may not be called stuck before a start could have ended.
-_PROGRESS_EXTRA_S = 60
+PROGRESS_EXTRA_S = 60
 
 
 def rollout_deployment(inputs: Inputs, *, replicas: int) -> Manifest:
@@ -62,7 +62,7 @@ def rollout_deployment(inputs: Inputs, *, replicas: int) -> Manifest:
         stop_s=spec.rollout.drain_seconds,
         grace_s=spec.rollout.drain_seconds + storage.KILL_AFTER_S,
     )
-    deadline = spec.startup_deadline_seconds + spec.rollout.drain_seconds + _PROGRESS_EXTRA_S
+    deadline = spec.startup_deadline_seconds + spec.rollout.drain_seconds + PROGRESS_EXTRA_S
     return _deployment(inputs, role, role_spec, replicas=replicas, deadline_s=deadline)
 
 
@@ -74,7 +74,7 @@ def verifier_deployment(inputs: Inputs, *, replicas: int) -> Manifest:
         grace_s=VERIFIER_GRACE_S,
         first=(container.preflight(inputs),),
     )
-    deadline = inputs.job.spec.startup_deadline_seconds + _PROGRESS_EXTRA_S
+    deadline = inputs.job.spec.startup_deadline_seconds + PROGRESS_EXTRA_S
     return _deployment(inputs, enums.Role.VERIFIER, role_spec, replicas=replicas, deadline_s=deadline)
 
 
@@ -87,7 +87,7 @@ def judge_deployment(inputs: Inputs, *, replicas: int = 1) -> Manifest:
         stop_s=VERIFIER_STOP_S,
         grace_s=VERIFIER_GRACE_S,
     )
-    deadline = inputs.job.spec.startup_deadline_seconds + _PROGRESS_EXTRA_S
+    deadline = inputs.job.spec.startup_deadline_seconds + PROGRESS_EXTRA_S
     return _deployment(inputs, enums.Role.JUDGE, role_spec, replicas=replicas, deadline_s=deadline)
 
 
@@ -135,6 +135,12 @@ def _model_claim(inputs: Inputs) -> str | None:
 def _deployment(
     inputs: Inputs, role: enums.Role, role_spec: container.RoleContainerSpec, *, replicas: int, deadline_s: int
 ) -> Manifest:
+    template = pod.pod_template(inputs, role, role_spec)
+    return deployment(inputs, role, template, replicas=replicas, deadline_s=deadline_s)
+
+
+def deployment(inputs: Inputs, role: enums.Role, template: Manifest, *, replicas: int, deadline_s: int) -> Manifest:
+    """Return the Deployment of a role with that pod template."""
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -144,7 +150,7 @@ def _deployment(
             "selector": {"matchLabels": selector(inputs, role)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "25%"}},
             "progressDeadlineSeconds": deadline_s,
-            "template": pod.pod_template(inputs, role, role_spec),
+            "template": template,
         },
     }
 

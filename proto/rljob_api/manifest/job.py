@@ -36,6 +36,7 @@ from rljob_api.manifest.rollout import (
     EXTERNAL,
     SINGLE_TURN_WORKFLOWS,
     TEMPLATE_STOPS,
+    AgentsSpec,
     AsyncSpec,
     RolloutSpec,
     SamplingSpec,
@@ -143,6 +144,9 @@ class JobSpec(Section):
     coordinator: CoordinatorSpec = Field(default=CoordinatorSpec(), description="The coordinator.")
     rollout: RolloutSpec = Field(default=RolloutSpec(), description="Rollout replicas.")
     verifier: VerifierSpec = Field(description="Graders and their isolation.")
+    agents: AgentsSpec | None = Field(
+        default=None, description="Agents that the job starts, for workflow.type external; unset: they are yours."
+    )
     trainer: TrainerSpec = Field(default=TrainerSpec(), description="The trainer.")
     weight_sync: WeightSyncSpec = Field(default=WeightSyncSpec(), description="How new weights reach the rollouts.")
     checkpoint: CheckpointSpec = Field(default=CheckpointSpec(), description="What survives a restart.")
@@ -507,6 +511,19 @@ class JobSpec(Section):
         if self.workflow.type != EXTERNAL and self.rollout.gateway is not None:
             because = no_effect(f"no agent takes tasks with workflow.type {self.workflow.type}: use external")
             yield "rollout.gateway", self.rollout.gateway, because
+
+    @rule(
+        CelRule(
+            field="agents",
+            reason=FORBIDDEN,
+            rule="!has(self.agents) || self.workflow.type == 'external'",
+            message="agents take tasks with workflow.type external alone",
+        ),
+    )
+    def agents_have_tasks(self) -> Iterator[Problem]:
+        if self.agents is not None and self.workflow.type != EXTERNAL:
+            because = f"workflow.type {self.workflow.type} gives them no task: use external"
+            yield "agents.replicas", self.agents.replicas, because
 
     @rule()
     def rewards_are_shaped_once(self) -> Iterator[Problem]:

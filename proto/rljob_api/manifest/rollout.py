@@ -1,5 +1,8 @@
-"""`spec.workflow`, `spec.async` and `spec.rollout`: how episodes run and how old they may be."""
+"""`spec.workflow`, `spec.async`, `spec.rollout` and `spec.agents`: how episodes run, how old they may be, and what
+program of the user's answers those of `workflow.type: external`.
+"""
 
+import ipaddress
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,6 +14,7 @@ from rljob_api.manifest.base import (
     INT32,
     NAME_PATTERN,
     NO_SHARE,
+    SET,
     CelRule,
     Config,
     Decimal,
@@ -21,7 +25,7 @@ from rljob_api.manifest.base import (
     one_of,
     rule,
 )
-from rljob_api.manifest.pod import PodSpec, gpu_problems
+from rljob_api.manifest.pod import KeyRefSpec, PodSpec, gpu_problems
 
 # Each is a folder of rljob_workers.rollout.engines.
 ENGINES = ("vllm",)
@@ -52,6 +56,16 @@ ENGINE_KEYS = {
 }
 
 PIPELINE_KEY = "pipeline_parallel_size"
+
+# What an agent's environment says: where it asks for tasks, and the file with the key that it asks by.
+GATEWAY_VARIABLE, KEY_FILE_VARIABLE = "RLJOB_GATEWAY", "RLJOB_GATEWAY_KEY_FILE"
+# The gateway's key in the environment of who serves it.
+KEY_VARIABLE = "RLJOB_GATEWAY_KEY"
+# Of nodes and of clouds, which give credentials to whoever asks there.
+LINK_LOCAL = ("169.254.0.0/16", "fe80::/10")
+
+Word = Annotated[str, Field(min_length=1, max_length=4096)]
+Port = Annotated[int, Field(ge=1, le=65_535)]
 
 PythonFile = Annotated[str, Field(min_length=4, max_length=1024, pattern=r"^([^/]*/)*[A-Za-z_][A-Za-z0-9_]*\.py$")]
 
@@ -364,6 +378,12 @@ class RolloutSpec(Section):
     pod: PodSpec = Field(default=PodSpec(), description="Pod settings.")
 
     @property
+    def gateway_key(self) -> KeyRefSpec | None:
+        """The key of a Secret that the gateway's is from, None where the pods' variables name none."""
+        source = next((each.value_from for each in self.pod.env if each.name == KEY_VARIABLE), None)
+        return None if source is None else source.secret_key_ref
+
+    @property
     def most_replicas(self) -> int:
         """How many there may be at once."""
         return max(self.replicas, self.autoscaling.max_replicas if self.autoscaling else 0)
@@ -380,3 +400,49 @@ class RolloutSpec(Section):
         if self.engine.num_gpus != self.engine.tensor_parallel_size:
             because += f" with engine.extraArgs.{PIPELINE_KEY} {self.engine.extra_args[PIPELINE_KEY]}"
         yield from gpu_problems(self.pod, needed=self.engine.num_gpus, because=because)
+
+
+class AgentEgressSpec(Section):
+    """Addresses that agents may reach besides the job's gateway and DNS."""
+
+    cidr: Annotated[str, Field(min_length=3, max_length=64)] = Field(
+        description="A block of addresses, such as 0.0.0.0/0; those of its link-local networks stay closed."
+    )
+    ports: tuple[Port, ...] = Field(
+        default=(443,), min_length=1, max_length=16, json_schema_extra=SET, description="TCP ports."
+    )
+
+    @rule()
+    def block_is_one(self) -> Iterator[Problem]:
+        try:
+            block = ipaddress.ip_network(self.cidr)
+        except ValueError as error:
+            yield "cidr", self.cidr, f"it must be a block of addresses: {error}"
+            return
+        for local in map(ipaddress.ip_network, LINK_LOCAL):
+            if block.version == local.version and block.subnet_of(local):  # type: ignore[arg-type]  # of one version
+                yield "cidr", self.cidr, f"it is in {local}, where nodes and clouds hand out credentials"
+
+
+class AgentsSpec(Section):
+    """Agents that the job starts, ends and counts. Their image is of any language: it has nothing of ours."""
+
+    command: tuple[Word, ...] = Field(
+        default=(), max_length=64, description="The program. Unset: the image's own; on one machine it must be set."
+    )
+    args: tuple[Word, ...] = Field(default=(), max_length=64, description="Its arguments.")
+    replicas: int = Field(default=1, ge=1, le=10_000, description="Number of pods, or of processes on one machine.")
+    egress: tuple[AgentEgressSpec, ...] = Field(
+        default=(), max_length=16, description="What they may reach besides the gateway and DNS; nothing if empty."
+    )
+    pod: PodSpec = Field(
+        default=PodSpec(),
+        description="Pod settings; the image has no default. On one machine env alone is read: a variable with"
+        " valueFrom is that of rljob run, and no other process has it.",
+    )
+
+    @rule()
+    def prefix_has_a_command(self) -> Iterator[Problem]:
+        if self.pod.command_prefix and not self.command:
+            because = "it is put before command, which is not set: name the image's program there"
+            yield "pod.commandPrefix", list(self.pod.command_prefix), because

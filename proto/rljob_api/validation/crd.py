@@ -384,7 +384,7 @@ def _without_repetition(spec: Schema) -> Schema:
     four times, and docs/manifest.md describes them. A suite has the fields of a source of data.train and the rewards
     of verifier.rewards: they are described there.
     """
-    for role in enums.STANDARD_ROLES:
+    for role in (*enums.STANDARD_ROLES, enums.Role.AGENTS):
         for field in properties(node_at(spec, f"{role}.pod")).values():
             _drop_descriptions(field, keeps_own=True)
     described = properties(node_at(spec, "data.train[]"))

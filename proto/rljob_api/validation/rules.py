@@ -14,6 +14,7 @@ from rljob_api import enums, suites
 from rljob_api.manifest import base
 from rljob_api.manifest.base import CelRule, Section
 from rljob_api.manifest.job import JobSpec
+from rljob_api.manifest.rollout import KEY_VARIABLE
 from rljob_api.manifest.verifier import PROGRAM_REWARDS, RewardSpec
 from rljob_api.validation import fields, messages
 
@@ -56,6 +57,9 @@ def cluster_problems(spec: JobSpec, *, may_have_runtime: bool = False) -> list[s
     if spec.weight_sync.transport == "file" and not (spec.storage.is_shared or is_open):
         needs = "trainer, rollouts and coordinator must mount one volume: set storage.checkpoints with accessMode"
         problems.append(messages.invalid("weightSync.transport", "file", f"{needs} ReadWriteMany, or use grpc"))
+    if spec.agents is not None and spec.rollout.gateway_key is None:
+        needs = f"{KEY_VARIABLE} from a Secret (valueFrom.secretKeyRef): agents get that key as a file"
+        problems.append(messages.invalid("rollout.pod.env", None, needs))
     if spec.resume_from is not None and spec.resume_from.job is not None:
         works = "resumeFrom.uri, as that job's status.lastCheckpoint has it, on the same storage.checkpoints.claimName"
         written = f"spec.resumeFrom.job = {spec.resume_from.job!r}"

@@ -100,6 +100,12 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         {"workflow": {"type": "rlvr"}, "rollout.gateway": {}},
     ),
     (
+        "agents take tasks",
+        "agents",
+        {"workflow": {"type": "external"}, "rollout.gateway": {}, "agents": {}},
+        {"workflow": {"type": "rlvr"}, "agents": {}},
+    ),
+    (
         "sessionSeconds must be",
         "rollout.gateway.sessionSeconds",
         {"workflow": {"type": "external"}, "rollout.gateway": {"sessionSeconds": 600}},
@@ -424,6 +430,10 @@ FROZEN: Mapping[str, tuple[Changes, Changes]] = {
     "rollout.gateway": (
         {"workflow": {"type": "external"}, "rollout.gateway": {}},
         {"workflow": {"type": "external"}, "rollout.gateway": {"maxSessions": 8}},
+    ),
+    "agents": (
+        {"workflow": {"type": "external"}, "rollout.gateway": {}, "agents": {}},
+        {"workflow": {"type": "external"}, "rollout.gateway": {}, "agents": {"replicas": 2}},
     ),
     "rollout.pod": ({}, {"rollout.pod.image": "a/b:1"}),
     "verifier.isolation": ({}, {"verifier.isolation": {"type": "Sandbox"}}),

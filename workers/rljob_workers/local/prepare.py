@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 from collections.abc import Mapping, Sequence
 
 import yaml
@@ -129,6 +130,40 @@ def admit_here(manifest: Manifest) -> None:
             f"spec.verifier.isolation.type is {isolation.type!r}, but there are no pods on one machine: use Sandbox,"
             " which confines programs of the policy here, or run the job in a cluster"
         )
+    admit_agents(manifest)
+
+
+def admit_agents(manifest: Manifest) -> None:
+    """Raise ManifestError for agents that cannot be started as processes here."""
+    spec = manifest.job.spec
+    if spec.agents is None:
+        return
+    problems = []
+    if not spec.agents.command:
+        image = spec.agents.pod.image or "the image"
+        problems.append(
+            f"spec.agents.command is not set, and {image} is not run on one machine: name the program that is here"
+        )
+    elif not _is_program(spec.agents.command[0], manifest.folder):
+        name = spec.agents.command[0]
+        problems.append(f"spec.agents.command is {name!r}, which is no program on PATH or below {manifest.folder}")
+    if spec.agents.replicas < spec.rollout.replicas:
+        problems.append(
+            f"spec.agents.replicas is {spec.agents.replicas}, but on one machine each of {spec.rollout.replicas}"
+            " rollouts has a gateway of its own: use as many, or more"
+        )
+    for variable in spec.agents.pod.env:
+        secret = None if variable.value_from is None else variable.value_from.secret_key_ref
+        if variable.value_from is not None and not (secret and secret.optional) and variable.name not in os.environ:
+            problems.append(
+                f"spec.agents.pod.env: {variable.name} has no value here: set it in the environment of rljob run"
+            )
+    if problems:
+        raise errors.ManifestError(*problems)
+
+
+def _is_program(name: str, folder: pathlib.Path) -> bool:
+    return shutil.which(str(folder / name) if "/" in name else name) is not None
 
 
 def gpus_here(configs: Mapping[str, process_config.ProcessConfig]) -> dict[str, tuple[str, ...]]:

@@ -102,7 +102,7 @@ def run_segment(
     The run's lock must be held: what an earlier segment left of temporary files is removed, and what this one leaves.
     """
     with directory.temporary_files() as temporary:
-        env = launch.environment(temporary, cache=prepare.cache_dir())
+        env = launch.environment(temporary, cache=prepare.cache_dir(), withheld=launch.agents_own(configs.values()))
         return _run_segment(manifest, directory, configs, programs, attempt, env, lock, stream)
 
 

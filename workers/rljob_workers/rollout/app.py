@@ -394,4 +394,4 @@ def flow_of(
         code=config.user_code,
         attempts=attempts,
     )
-    return group.Flow(tokens=tokens, collector=collector)
+    return group.Flow(tokens=tokens, collector=collector, by_agents=attempts is not None)

@@ -64,10 +64,14 @@ class ScoredGroup:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """How a template's prompts become ids and episodes: training has one, and each suite with a template of its own."""
+    """How a template's prompts become ids and episodes: training has one, and each suite with a template of its own.
+
+    by_agents: agents from outside make the calls.
+    """
 
     tokens: protocols.Tokens
     collector: protocols.RolloutCollector
+    by_agents: bool = False
 
 
 class GroupRunner:
@@ -112,7 +116,7 @@ class GroupRunner:
         except errors.DataError as error:
             task = error
         await self._receiver.serves(lease)
-        times = wait_accounting.GroupTimes(clock=self._clock, slot=slot)
+        times = wait_accounting.GroupTimes(clock=self._clock, slot=slot, by_agents=self._flow_of(lease).by_agents)
         batch = grading.GradingBatch(client=self._verifiers, times=times, judge=self._judge)
         prefix_tokens = _PrefixTokens()
         client = _Timed(

@@ -12,7 +12,7 @@ from rljob_testing.operator_runs import operator_job
 
 SINCE, NOW = 1000.0, 1612.0
 R, T, V, C = enums.Role.ROLLOUT, enums.Role.TRAINER, enums.Role.VERIFIER, enums.Role.COORDINATOR
-J = enums.Role.JUDGE
+J, A = enums.Role.JUDGE, enums.Role.AGENTS
 
 
 def waits(role: enums.Role, on: enums.Role | str, what: str = "") -> types.Waiting:
@@ -38,6 +38,7 @@ CASES: dict[str, types.RunStatus] = {
     "VerifierFailing": dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=[process(R)], failing_role=V),
     "JudgeSlow": dataclasses.replace(RUN, waiting=[FOR_BATCH, waits(R, J)]),
     "JudgeUnavailable": dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=[process(R)], failing_role=J),
+    "WaitingForAgents": dataclasses.replace(RUN, waiting=[FOR_BATCH, waits(R, A, REASON.AGENTS)]),
     "AllGroupsFiltered": dataclasses.replace(RUN, waiting=[FOR_BATCH], reason="FilterStarvation"),
     "WeightSyncStuck": dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=[process(R, state="APPLYING")]),
     "CheckpointStuck": dataclasses.replace(RUN, waiting=[waits(R, T)], phase=enums.Phase.STOPPING),
@@ -65,6 +66,14 @@ def test_reason_follows_from_who_waits_for_whom(reason: str) -> None:
 def test_what_the_cluster_says_of_a_pod_comes_before_what_processes_wait_for(reason: str, pod: Pod) -> None:
     found = stall.diagnose(CASES["VerifierSaturated"], with_pods(pod), now=NOW)
     assert (found.reason, found.role, found.pod) == (reason, pod.role, "p")
+
+
+def test_the_agents_pod_that_is_down_is_named_while_sessions_wait() -> None:
+    up = Pod(name="job-agents-a", uid="a", role=A, phase="Running", ready=True)
+    down = Pod(name="job-agents-b", uid="b", role=A, phase="Running", waiting_reason="CrashLoopBackOff")
+    found = stall.diagnose(CASES["WaitingForAgents"], with_pods(up, down), now=NOW)
+    assert (found.reason, found.role, found.pod) == ("WaitingForAgents", A, "job-agents-b")
+    assert "rollout-0 waits for agents for 612 s" in found.message
 
 
 def test_every_reason_of_the_closed_set_is_provoked() -> None:

@@ -111,3 +111,28 @@ def test_all_slot_seconds_are_either_waited_or_generated(moves: list[tuple[str, 
         generated += seconds * working / 4
         clock.tick(seconds)
     assert sum(slots.totals().values()) + generated == pytest.approx(clock.monotonic())
+
+
+def test_a_group_that_agents_answer_waits_for_them_between_their_calls() -> None:
+    slots, clock = accounts(num_slots=1)
+    times = wait_accounting.GroupTimes(clock=clock, slot=slots.open_slot(), by_agents=True)
+    clock.tick(3.0)
+    assert slots.waiting() == (WaitReason.AGENTS, 3.0)
+    with times.generating():
+        clock.tick(2.0)
+        assert slots.waiting() == (None, 2.0)
+    clock.tick(4.0)
+    with times.verifying():
+        clock.tick(1.0)
+    clock.tick(1.0)
+    assert slots.totals()[WaitReason.AGENTS] == 8.0
+    assert slots.totals()[WaitReason.VERIFIER] == 1.0
+
+
+def test_a_group_that_nobody_outside_answers_waits_for_no_agent() -> None:
+    slots, clock = accounts(num_slots=1)
+    times = wait_accounting.GroupTimes(clock=clock, slot=slots.open_slot())
+    with times.generating():
+        pass
+    clock.tick(3.0)
+    assert slots.totals()[WaitReason.AGENTS] == 0.0

@@ -136,6 +136,7 @@ _WAITS_ON: dict[str, str] = {
     enums.WaitReason.WEIGHTS: enums.Role.TRAINER,
     enums.WaitReason.VERIFIER: enums.Role.VERIFIER,
     enums.WaitReason.JUDGE: enums.Role.JUDGE,
+    enums.WaitReason.AGENTS: enums.Role.AGENTS,
     enums.WaitReason.NO_PROMPTS: enums.Role.COORDINATOR,
     enums.WaitReason.COORDINATOR: enums.Role.COORDINATOR,
 }

@@ -46,7 +46,10 @@ def check(
             *((command, {}) for command in commands),
             *((command, launch.judge_keys()) for command in of_judges),
         ]
-        ended = _run(checks, pathlib.Path(folder), waiting, limit_s=_startup_deadline_s(configs))
+        env = launch.environment(
+            pathlib.Path(folder), cache=prepare.cache_dir(), withheld=launch.agents_own(configs.values())
+        )
+        ended = _run(checks, pathlib.Path(folder), env, waiting, limit_s=_startup_deadline_s(configs))
     problems = [problem for program in ended for problem in _problems(program)]
     if problems:
         # All of them read the data, so each may find the same fault.
@@ -75,10 +78,14 @@ def _startup_deadline_s(configs: Mapping[str, process_config.ProcessConfig]) -> 
 
 
 def _run(
-    checks: Sequence[_Check], folder: pathlib.Path, waiting: Callable[[float], None], *, limit_s: float
+    checks: Sequence[_Check],
+    folder: pathlib.Path,
+    env: Mapping[str, str],
+    waiting: Callable[[float], None],
+    *,
+    limit_s: float,
 ) -> list[_Ended]:
     logs = [folder / f"check-{index}.log" for index in range(len(checks))]
-    env = launch.environment(folder, cache=prepare.cache_dir())
     started = [_start(command, log, {**env, **keys}) for (command, keys), log in zip(checks, logs, strict=True)]
     begin = time.monotonic()
     try:

@@ -27,18 +27,22 @@ class Child:
         log: pathlib.Path,
         env: Mapping[str, str],
         inherited_fds: Sequence[int] = (),
+        directory: str | None = None,
     ) -> None:
         """Start `command`; stdout and stderr are appended to `log`. `name` distinguishes replicas. Raises OSError.
 
-        `inherited_fds` are files that the guard (not the role) keeps open while the tree lives, such as a lock.
+        `inherited_fds` are files that the guard (not the role) keeps open while the tree lives, such as a lock;
+        `directory`: where the command starts, None for that of this process.
         """
         self.role, self.name, self.log = role, name, log
         self._report_fd, report = os.pipe()
         os.set_blocking(self._report_fd, False)
         self._heard = ""
+        where = [] if directory is None else ["--directory", directory]
         with log.open("ab") as output:
             self._guard = subprocess.Popen(
-                [sys.executable, "-m", _GUARD, "--report-fd", str(report), "--", *command],
+                # -P: whatever folder this is, its files are not the library's.
+                [sys.executable, "-P", "-m", _GUARD, "--report-fd", str(report), *where, "--", *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,

@@ -1,4 +1,4 @@
-"""The parent of one role's process: `python -m rljob_workers.local.run.guard --report-fd N -- PROGRAM ARG...`.
+"""The parent of one role's process: `python -P -m rljob_workers.local.run.guard --report-fd N -- PROGRAM ARG...`.
 
     runner --(stdin: the leash)--> guard --(fork, exec)--> role --> its workers, in whatever sessions they open
 
@@ -32,11 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--report-fd", type=int, required=True, help="pipe to report to; other inherited files are just held"
     )
+    parser.add_argument("--directory", default=None, help="where the program starts; by default where this one did")
     parser.add_argument("program", nargs=argparse.REMAINDER)
     arguments = parser.parse_args(argv)
     processes.adopt_orphans()
     wakeup = _wake_on(signal.SIGCHLD, signal.SIGTERM)
-    role = _start([word for word in arguments.program if word != "--"] or ["false"])
+    program = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
+    role = _start(program or ["false"], arguments.directory)
     _report(arguments.report_fd, f"pid {role.pid}")
     code = _watch(role, wakeup)
     left = clear()
@@ -44,10 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _start(program: Sequence[str]) -> "subprocess.Popen[bytes]":
+def _start(program: Sequence[str], directory: str | None) -> "subprocess.Popen[bytes]":
     environment = {**os.environ, "RLJOB_DIE_WITH_PARENT": "1"}
     # A session of its own: a Ctrl-C at the terminal reaches the runner alone, which decides the order of stopping.
-    return subprocess.Popen(list(program), stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
+    return subprocess.Popen(
+        list(program), stdin=subprocess.DEVNULL, env=environment, cwd=directory, start_new_session=True
+    )
 
 
 def _wake_on(*numbers: int) -> int:

@@ -6,6 +6,8 @@ from rljob_api import enums, types
 from rljob_workers.local.run import supervise
 
 _ETA_FROM_STEP = 5
+# The coordinator hears nothing of these.
+_UNREPORTED = (enums.Role.VERIFIER, enums.Role.JUDGE, enums.Role.AGENTS)
 
 
 def progress_line(status: types.RunStatus, *, rollouts_wanted: int) -> str:
@@ -82,7 +84,7 @@ def _doing(name: str, state: supervise.State, status: types.RunStatus | None) ->
         return "starting" if status is None else str(status.phase).lower()
     pod = None if status is None else _pod_of(name, state.role, status)
     if pod is None:
-        return "running" if state.role in (enums.Role.VERIFIER, enums.Role.JUDGE) else "starting"
+        return "running" if state.role in _UNREPORTED else "starting"
     return "  ".join(_pod_facts(pod))
 
 

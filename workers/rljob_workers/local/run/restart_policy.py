@@ -85,6 +85,8 @@ def decide(ending: Ending, history: History, policy: Policy, *, run_finished: bo
     ended = f"{ending.role} ended with {lifecycle.describe_exit(ending.code)}"
     if rule is not None and rule.action == "FailJob":
         return Failure("FailJobRule", f"{ended}, which a rule says fails the job")
+    if ending.role is enums.Role.AGENTS:
+        return _again_for_ever(ending, _since(ending, history), policy)
     if ending.code in _NEVER_AGAIN:
         return Failure(_NEVER_AGAIN[ending.code], f"{ended}, which a restart cannot fix")
     return _again(ending, _since(ending, history), policy, counted=rule is None or rule.action != "Ignore")
@@ -124,6 +126,16 @@ def _again(ending: Ending, history: History, policy: Policy, *, counted: bool) -
     if reason is None:
         return Restart(delay_s, failure, after)
     return _exhausted(ending, failure, reason, policy)
+
+
+def _again_for_ever(ending: Ending, history: History, policy: Policy) -> Restart:
+    """Return the restart of the user's own program: its codes mean nothing to us, and one that ends well, having done a
+    task, has no failures behind it.
+    """
+    if ending.code == enums.ExitCode.OK:
+        history = dataclasses.replace(history, in_a_row=1)
+    delay_s = lifecycle.backoff_s(history.in_a_row, first_s=policy.first_delay_s, max_s=policy.most_delay_s)
+    return Restart(delay_s, classify(ending), history)
 
 
 def _exhausted(ending: Ending, failure: FailureClass, reason: str, policy: Policy) -> Failure:

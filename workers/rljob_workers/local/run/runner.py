@@ -7,7 +7,7 @@
                                  |  deadlines: start-up, whole run, stall
                                  |  memory, journal, pids.json
                                  v
-                finished | Ctrl-C | failed --> shutdown: trainer, rollouts, judge, verifiers, coordinator --> Outcome
+                finished | Ctrl-C | failed --> shutdown, in its order of roles --> Outcome
 
 Everything happens on one thread, so nothing is locked; the status thread only replaces one reference.
 """

@@ -1,7 +1,8 @@
-"""Ends the processes of a run in order: trainer (which saves a checkpoint), rollouts, judge, verifiers, coordinator.
+"""Ends the processes of a run in order: trainer (which saves a checkpoint), rollouts, agents, judge, verifiers,
+coordinator.
 
 Later roles serve the earlier ones: the trainer's last checkpoint is committed at the coordinator, a draining rollout
-hands its leases back to it and still needs its verifier. `tick` is called until `finished`.
+hands its leases back to it and still needs its agents and its verifier. `tick` is called until `finished`.
 """
 
 import dataclasses
@@ -14,7 +15,14 @@ from rljob_workers.runtime import clock as clocks
 # Asks a trainer to stop at the next step boundary (POST /stop); False if it does not listen (yet).
 AskToStop = Callable[[], bool]
 
-ORDER = (enums.Role.TRAINER, enums.Role.ROLLOUT, enums.Role.JUDGE, enums.Role.VERIFIER, enums.Role.COORDINATOR)
+ORDER = (
+    enums.Role.TRAINER,
+    enums.Role.ROLLOUT,
+    enums.Role.AGENTS,
+    enums.Role.JUDGE,
+    enums.Role.VERIFIER,
+    enums.Role.COORDINATOR,
+)
 _ASK_AGAIN_S = 1.0
 # A trainer that no one can ask for this long is still starting and has nothing to save.
 _UNASKED_S = 3.0
@@ -45,6 +53,7 @@ class Shutdown:
         self._bound_s: Mapping[enums.Role, float] = {
             enums.Role.TRAINER: bounds.short_s,
             enums.Role.ROLLOUT: bounds.drain_s,
+            enums.Role.AGENTS: bounds.short_s,
             enums.Role.JUDGE: bounds.short_s,
             enums.Role.VERIFIER: bounds.short_s,
             enums.Role.COORDINATOR: bounds.short_s,

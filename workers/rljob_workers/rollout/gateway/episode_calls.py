@@ -119,6 +119,29 @@ class EpisodeCalls:
         hold_back = max((len(stop) - 1 for stop in stops), default=0)
         return streaming.GrowingText(decode=self.asker.tokens.decode, hold_back=hold_back, send=follower.grew)
 
+    async def graded_episode(
+        self, grader: protocols.Grader, config: ProxyConfig, *, prompt: str
+    ) -> protocols.Episode | None:
+        """Return the rows with the grader's reward for the last answer, as `episode` does with the agent's own.
+
+        A call of tools is no text of an answer. Raises SandboxError or JudgeError without a verdict.
+        """
+        if self.failure is not None:
+            raise self.failure
+        last = self.history.last_answer(drop_orphans=config.drop_retry_orphans)
+        if last is None:
+            return None
+        assert last.result is not None, "it was answered"
+        assert last.output is not None, "it was answered"
+        last.verdict = await grader.grade(
+            prompt=prompt,
+            completion=last.output.content,
+            truncated=last.result.truncated,
+            prompt_ids=last.prompt_ids,
+            completion_ids=last.result.output_ids,
+        )
+        return self.episode({last.id: turns.reward_of(last.verdict)}, config)
+
     def episode(self, returned: object, config: ProxyConfig) -> protocols.Episode | None:
         """Return the rows with the rewards that the agent returned, None if no call was answered. Raises what the
         engine raised, for the sample would be a part, and EpisodeError for rewards that are none.

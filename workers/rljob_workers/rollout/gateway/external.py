@@ -31,13 +31,14 @@ class ExternalCollector:
         llm_client: generation.Generator,
         gconfig: types.Sampling,
         task: protocols.Task,
-        grader: protocols.Grader,  # noqa: ARG002  # the agent rewards itself
+        grader: protocols.Grader,
         seed: int,
     ) -> protocols.Episode | None:
-        """Wait for an agent and for its rewards; None if it made no call that was answered.
+        """Wait for an agent and for its rewards, or those of the job's graders; None if it made no call that was
+        answered.
 
         Raises what the engine raised; EpisodeError if the agent gave up or was silent; DataError for a record that is
-        no JSON.
+        no JSON; SandboxError or JudgeError without a verdict.
         """
         client = turns.EpisodeClient(inner=llm_client, seed=seed, max_model_len=self._max_model_len)
         calls = episode_calls.EpisodeCalls(
@@ -48,4 +49,6 @@ class ExternalCollector:
         except (TypeError, ValueError) as error:
             raise errors.DataError(f"record {task.query_id} cannot be sent to an agent: {error}") from error
         returned = await self._sessions.run(sessions.Attempt(task=record, sampling=gconfig, answer=calls.answer))
+        if returned is None:
+            return await calls.graded_episode(grader, self._config, prompt=task.prompt_text)
         return calls.episode(returned, self._config)

@@ -30,7 +30,9 @@ Export = Literal["individual", "concat"]
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class Interaction:
-    """One call: what was asked, what was sampled, what it earned. `parent` is the call that it goes on from."""
+    """One call: what was asked, what was sampled, what it earned, and the verdict where a grader gave that. `parent` is
+    the call that it goes on from.
+    """
 
     id: str
     call: conversation.Call
@@ -40,6 +42,7 @@ class Interaction:
     output: conversation.Message | None = None
     result: generation.GenerationResult | None = None
     reward: float | None = None
+    verdict: types.Verdict | None = None
     returns: float = 0.0
 
     @property
@@ -141,6 +144,12 @@ class Interactions:
     def in_flight(self) -> int:
         """Return how many calls were begun and never answered."""
         return len(self._all) - len(self.finished())
+
+    def last_answer(self, *, drop_orphans: bool) -> Interaction | None:
+        """Return the answered call that would get an agent's one reward, None if there is none."""
+        if drop_orphans:
+            self.drop_retry_orphans()
+        return next(reversed(self.finished()), None)
 
     def reward(self, returned: object, *, drop_orphans: bool = False) -> None:
         """Take what the agent returned: a number for the last call, or numbers by id; drop retry orphans if asked.
@@ -272,6 +281,6 @@ def _row(chain: Sequence[Interaction], *, turn: int) -> types.Trajectory:
         last=leaf.result,
         reward=leaf.returns,
         raw_reward=raw,
-        verdict=agent.verdict_of(raw, grader="agent"),
+        verdict=leaf.verdict or agent.verdict_of(raw, grader="agent"),
         num_turns=len(chain),
     )

@@ -2,7 +2,7 @@
 
 POST /v1/sessions          key of the gateway   {"waitSeconds": 20} -> 200 the session, 204 if there was no attempt
 POST /<session>/v1/<api>   key of the session   the APIs of `dialects/`
-POST /<session>/v1/close   key of the session   {"reward": 1.0} or {"rewards": {"call-0": 1.0}}
+POST /<session>/v1/close   key of the session   {"reward": 1.0}, {"rewards": {"call-0": 1.0}}, or {}: the job's own
 POST /<session>/v1/abandon key of the session   {}: the attempt is offered to another agent
 """
 
@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from rljob_api import errors, process_config
+from rljob_api.manifest.rollout import KEY_VARIABLE
 from rljob_workers.rollout.gateway import calls, sessions
 from rljob_workers.rollout.gateway.dialects import openai_form
 
 logger = logging.getLogger(__name__)
 
-KEY_VARIABLE = "RLJOB_GATEWAY_KEY"
 SHORTEST_KEY = 16
 LONGEST_WAIT_S = 60.0
 
@@ -120,7 +120,11 @@ def _wait_s(body: object) -> float:
 
 
 def _rewards(body: object) -> object:
-    """Return what an agent in the process would have returned: a number, or numbers by the id of a call."""
+    """Return what an agent in the process would have returned: a number, or numbers by the id of a call. None leaves
+    the rewards to the job.
+    """
+    if body == {}:
+        return None
     if isinstance(body, dict) and body.keys() == {"reward"}:
         rewards: object = _number(body["reward"])
     elif isinstance(body, dict) and body.keys() == {"rewards"} and isinstance(body["rewards"], dict):
@@ -130,7 +134,9 @@ def _rewards(body: object) -> object:
         rewards = None
     if rewards is None:
         raise calls.RefusedError(
-            400, "invalid_request_error", 'the body must be {"reward": number} or {"rewards": {"call-0": number}}'
+            400,
+            "invalid_request_error",
+            'the body must be {"reward": number}, {"rewards": {"call-0": number}}, or {} for the rewards of the job',
         )
     return rewards
 

@@ -40,7 +40,8 @@ class Attempt:
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class Session:
     """An attempt while calls may be made: `name` is in its path. taken: whether an agent has it. closed: the rewards,
-    or why there are none. opened_at: monotonic seconds; silent_since: the same, None while a call is under way.
+    None to have the job give them, or why there are none. opened_at: monotonic seconds; silent_since: the same, None
+    while a call is under way.
     """
 
     attempt: Attempt
@@ -77,7 +78,7 @@ class Session:
             call.cancel()
 
     def close(self, rewards: object) -> None:
-        """Take the rewards; those that come first count."""
+        """Take the rewards, None for the job's own; what comes first counts."""
         if not self.closed.done():
             self.closed.set_result(rewards)
 
@@ -125,7 +126,7 @@ class Sessions:
         return self._open.get(name)
 
     async def run(self, attempt: Attempt) -> object:
-        """Offer an attempt, and return the rewards that the agent closed its session with.
+        """Offer an attempt, and return the rewards that the agent closed its session with, None if it left them to us.
 
         Raises EpisodeError if it ended without: given up, silent, too long.
         """

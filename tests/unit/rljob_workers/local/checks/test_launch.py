@@ -3,7 +3,9 @@
 import dataclasses
 import json
 import pathlib
+import re
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -336,3 +338,100 @@ def test_a_file_of_the_working_folder_is_no_module_of_a_role(tmp_path: pathlib.P
         check=False,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+AGENT = """
+import json, os, pathlib, sys
+names = ("RLJOB_GATEWAY", "RLJOB_GATEWAY_KEY", "SEARCH_KEY", "MODE", "PYTHONSAFEPATH", "RLJOB_POD")
+key = pathlib.Path(os.environ["RLJOB_GATEWAY_KEY_FILE"])
+seen = {name: os.environ.get(name) for name in names}
+seen |= {"key": key.read_text(), "mode": oct(key.stat().st_mode)[-3:], "folder": os.getcwd(), "args": sys.argv[1:]}
+pathlib.Path("seen.json").write_text(json.dumps(seen))
+"""
+
+
+def with_agents(folder: pathlib.Path) -> prepare.Manifest:
+    document = yaml.safe_load(MANIFEST)
+    document["spec"]["workflow"] = {"type": "external"}
+    document["spec"]["rollout"] |= {"gateway": {}, "replicas": 1}
+    secret = {"name": "SEARCH_KEY", "valueFrom": {"secretKeyRef": {"name": "search", "key": "k"}}}
+    env = [{"name": "MODE", "value": "fast"}, secret]
+    command = [sys.executable, "agent.py"]
+    document["spec"]["agents"] = {"command": command, "args": ["--", "x"], "pod": {"env": env}}
+    text = yaml.safe_dump(document)
+    return prepare.Manifest(job=load_manifest(text), text=text, path=folder / "job.yaml")
+
+
+def test_an_agent_starts_in_the_manifest_s_folder_with_its_own_secrets_and_the_key_in_a_file(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEARCH_KEY", "of agents")
+    monkeypatch.delenv("RLJOB_GATEWAY_KEY", raising=False)
+    given = with_agents(tmp_path)
+    (tmp_path / "agent.py").write_text(AGENT)
+    prepare.admit_here(given)
+    found = launch.process_names(prepare.resolve_here(given, run_dir=tmp_path / "run", uid="u").configs)
+    directory = layout.RunDir(tmp_path / "run")
+    directory.claim(directory.admit(name="small", spec={}, manifest_dir=tmp_path), MANIFEST)
+    log = journal.Journal(directory.journal)
+    dump = f'env > "{tmp_path}/$0"'
+    launcher = launch.Launcher(
+        configs=found,
+        directory=directory,
+        programs=lambda role: ("sh", "-c", dump, str(role)),
+        log=log,
+        clock=FakeClock(),
+        attempt=0,
+        env=launch.environment(tmp_path, cache=tmp_path, withheld=launch.agents_own(found.values())),
+    )
+    roles = (enums.Role.AGENTS, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.COORDINATOR, enums.Role.TRAINER)
+    for child in [launcher.spawn(str(role), role) for role in roles]:
+        while child.poll() is None:
+            pass
+    log.close()
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    key = seen.pop("key")
+    assert len(key) >= 16
+    assert seen == {
+        "RLJOB_GATEWAY": "http://127.0.0.1:50055",
+        "RLJOB_GATEWAY_KEY": None,
+        "SEARCH_KEY": "of agents",
+        "MODE": "fast",
+        "PYTHONSAFEPATH": None,
+        "RLJOB_POD": "agents-0",
+        "mode": "600",
+        "folder": str(tmp_path),
+        "args": ["--", "x"],
+    }
+    others = {role: (tmp_path / str(role)).read_text() for role in roles[1:]}
+    assert not [role for role, text in others.items() if "SEARCH_KEY" in text or "MODE=" in text]
+    assert [role for role, text in others.items() if f"RLJOB_GATEWAY_KEY={key}" in text] == [enums.Role.ROLLOUT]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"command": [], "pod": {"image": "example/agent:2"}}, "example/agent:2 is not run on one machine"),
+        ({"command": ["no-such-program"], "pod": {}}, "spec.agents.command is 'no-such-program'"),
+        ({"command": ["./agent.sh"], "pod": {}}, "spec.agents.command is './agent.sh'"),
+        ({}, "spec.agents.pod.env: SEARCH_KEY has no value here"),
+    ],
+)
+def test_agents_that_cannot_start_here_are_refused_by_field(
+    change: dict[str, object], problem: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SEARCH_KEY", raising=False)
+    document = yaml.safe_load(with_agents(tmp_path).text)
+    document["spec"]["agents"] |= change
+    text = yaml.safe_dump(document)
+    with pytest.raises(errors.ManifestError, match=re.escape(problem)):
+        prepare.admit_here(prepare.Manifest(job=load_manifest(text), text=text, path=tmp_path / "job.yaml"))
+
+
+def test_fewer_agents_than_rollouts_on_one_machine_are_refused(tmp_path: pathlib.Path) -> None:
+    document = yaml.safe_load(with_agents(tmp_path).text)
+    document["spec"]["rollout"]["replicas"] = 2
+    document["spec"]["agents"]["pod"] = {}
+    text = yaml.safe_dump(document)
+    with pytest.raises(errors.ManifestError, match="spec.agents.replicas is 1"):
+        prepare.admit_here(prepare.Manifest(job=load_manifest(text), text=text, path=tmp_path / "job.yaml"))

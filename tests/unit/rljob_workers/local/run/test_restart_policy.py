@@ -171,3 +171,23 @@ def test_rule_about_codes_that_are_not_listed_matches_the_others() -> None:
     rule = FailureRuleSpec(action="FailJob", exitCodes=ExitCodesSpec(operator="NotIn", values=(75,)))
     assert isinstance(decide(ending(code=1), policy=Policy(rules=(rule,))), Failure)
     assert isinstance(decide(ending(code=75), policy=Policy(rules=(rule,))), Restart)
+
+
+@pytest.mark.parametrize("code", [2, 78, 79, 75, -9, 1])
+def test_agents_are_started_again_whatever_their_code_says_and_however_often(code: int) -> None:
+    worn = History(application=1000, infrastructure=1000, in_a_row=3)
+    decision = decide(ending(enums.Role.AGENTS, code=code), history=worn)
+    assert isinstance(decision, Restart)
+    assert decision.delay_s == 8.0
+    assert decision.history == dataclasses.replace(worn, in_a_row=4)
+
+
+def test_agents_that_end_well_are_started_again_without_a_longer_wait() -> None:
+    decision = decide(ending(enums.Role.AGENTS, code=0), history=History(in_a_row=5))
+    assert isinstance(decision, Restart)
+    assert decision.delay_s == 1.0
+
+
+def test_a_rule_may_end_a_run_by_a_code_of_its_agents() -> None:
+    rule = FailureRuleSpec(action="FailJob", exitCodes=ExitCodesSpec(operator="In", values=(3,)))
+    assert isinstance(decide(ending(enums.Role.AGENTS, code=3), policy=Policy(rules=(rule,))), Failure)

@@ -4,7 +4,7 @@ from rljob_api import enums
 from rljob_testing.clock import FakeClock
 from rljob_workers.local.run import restart_policy, shutdown, supervise
 
-TRAINER, ROLLOUT, JUDGE, VERIFIER, COORDINATOR = shutdown.ORDER
+TRAINER, ROLLOUT, AGENTS, JUDGE, VERIFIER, COORDINATOR = shutdown.ORDER
 
 
 class FakeProcess:
@@ -73,7 +73,8 @@ def test_roles_end_in_order_trainer_first_coordinator_last() -> None:
     scene = Scene()
     scene.play(10)
     assert scene.shutdown.finished
-    assert scene.events == ["ask trainer", "term rollout", "term judge", "term verifier", "term coordinator"]
+    ended = ["term rollout", "term agents", "term judge", "term verifier", "term coordinator"]
+    assert scene.events == ["ask trainer", *ended]
 
 
 def test_nothing_else_is_asked_while_the_trainer_saves() -> None:
@@ -106,6 +107,7 @@ def test_process_that_ignores_sigterm_is_killed_after_its_bound() -> None:
     assert scene.shutdown.finished
     assert [event for event in scene.events if event.startswith("kill")] == [
         "kill rollout",
+        "kill agents",
         "kill judge",
         "kill verifier",
         "kill coordinator",

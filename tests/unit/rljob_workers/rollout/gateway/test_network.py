@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from rljob_api import errors, process_config, types
-from rljob_testing import episodes
+from rljob_testing import episodes, makers
 from rljob_testing import rollout as fakes
 from rljob_testing.clock import FakeClock
 from rljob_workers.rollout import generation
@@ -32,10 +32,10 @@ class Scene:
             template="raw", max_model_len=1024,
         )  # fmt: skip
 
-    def episode(self) -> "asyncio.Task[protocols.Episode | None]":
+    def episode(self, grader: episodes.FakeGrader | None = None) -> "asyncio.Task[protocols.Episode | None]":
         run = self.collector.arun_episode(
-            llm_client=self.model, gconfig=types.Sampling(max_tokens=8), task=TASK, grader=episodes.FakeGrader(),
-            seed=1,
+            llm_client=self.model, gconfig=types.Sampling(max_tokens=8), task=TASK,
+            grader=grader or episodes.FakeGrader(), seed=1,
         )  # fmt: skip
         return asyncio.get_running_loop().create_task(run)
 
@@ -97,6 +97,57 @@ async def test_rewards_may_be_given_by_call() -> None:
 
 
 @pytest.mark.covers("workflows 7")
+async def test_a_session_that_is_closed_without_a_reward_is_graded_by_its_last_answer() -> None:
+    grader = episodes.FakeGrader(0.75)
+    async with scene_of((67, episodes.EOS), A) as scene:
+        run = scene.episode(grader)
+        taken = await scene.take()
+        first = (await taken.post("chat/completions", HI)).json()["choices"][0]["message"]
+        more = [*HI["messages"], first, {"role": "user", "content": "y"}]
+        await taken.post("chat/completions", {"messages": more})
+        assert (await taken.post("close", {})).status_code == 200
+        episode = await run
+    assert grader.seen == [("hi", "A", False)]
+    assert episode is not None
+    assert [row.raw_reward for row in episode.rows] == [0.0, 0.75]
+    # Discounted back, the call before it earns what it led to.
+    assert [row.reward for row in episode.rows] == [0.75, 0.75]
+    assert [row.verdict.grader for row in episode.rows] == ["agent", makers.make_verdict(0.75).grader]
+
+
+async def test_a_reward_of_the_agent_s_own_counts_and_no_grader_is_asked() -> None:
+    grader = episodes.FakeGrader(1.0)
+    async with scene_of(A) as scene:
+        run = scene.episode(grader)
+        taken = await scene.take()
+        await taken.post("chat/completions", HI)
+        await taken.post("close", {"reward": 0.25})
+        episode = await run
+    assert grader.seen == []
+    assert episode is not None
+    assert episode.total_reward == 0.25
+
+
+async def test_a_grader_that_gives_no_verdict_fails_the_attempt_and_is_no_reward() -> None:
+    async with scene_of(A) as scene:
+        run = scene.episode(episodes.FakeGrader(None))
+        taken = await scene.take()
+        await taken.post("chat/completions", HI)
+        await taken.post("close", {})
+        with pytest.raises(errors.SandboxError, match="no verdict"):
+            await run
+
+
+async def test_a_session_that_asked_nothing_has_nothing_to_grade() -> None:
+    grader = episodes.FakeGrader(1.0)
+    async with scene_of() as scene:
+        run = scene.episode(grader)
+        await (await scene.take()).post("close", {})
+        assert await run is None
+    assert grader.seen == []
+
+
+@pytest.mark.covers("workflows 7")
 async def test_keys_open_their_own_doors_alone() -> None:
     async with scene_of(A, A) as scene:
         runs = [scene.episode(), scene.episode()]
@@ -146,7 +197,6 @@ async def test_one_session_more_than_may_be_open_is_asked_to_come_again() -> Non
         ("/v1/sessions", {"waitSeconds": -1}),
         ("/v1/sessions", {"waitSeconds": 61}),
         ("/v1/sessions", {"waitSeconds": True}),
-        ("close", {}),
         ("close", {"reward": "1"}),
         ("close", {"reward": True}),
         ("close", {"reward": 1, "rewards": {}}),
