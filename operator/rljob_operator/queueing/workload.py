@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 
 from rljob_api import enums, suites
 from rljob_operator.model import WORKLOAD
-from rljob_operator.policies import scheduling
 from rljob_operator.resources import agents, autoscaling, workloads
 from rljob_operator.resources.inputs import Inputs, Manifest, job_labels, metadata
 
@@ -53,7 +52,7 @@ def _pod_set(inputs: Inputs, role: enums.Role) -> Manifest:
         enums.Role.VERIFIER: {"count": inputs.job.spec.verifier.replicas},
         enums.Role.COORDINATOR: {"count": 1},
         enums.Role.JUDGE: {"count": 1},
-        enums.Role.AGENTS: {"count": scheduling.wanted_pods(inputs.job.spec, enums.Role.AGENTS)},
+        enums.Role.AGENTS: {"count": 0 if inputs.job.spec.agents is None else inputs.job.spec.agents.replicas},
     }
     makers: Mapping[enums.Role, Callable[[], Manifest]] = {
         enums.Role.TRAINER: lambda: workloads.trainer_job(inputs, attempt=1),
