@@ -145,8 +145,9 @@ def _without_image(job: RLJob, images: Mapping[enums.Role, str]) -> Iterable[str
     for role in suites.roles(job.spec):
         # A judge has the verifiers'.
         if role not in images and role is not enums.Role.JUDGE:
-            remedy = f"set spec.{role}.pod.image, or jobs.images.{role} in the operator's settings"
-            yield f"no image for {role} pods: {remedy}"
+            # No installation has one of the user's program.
+            settings = "" if role is enums.Role.AGENTS else f", or jobs.images.{role} in the operator's settings"
+            yield f"no image for {role} pods: set spec.{role}.pod.image{settings}"
 
 
 def _certificates(job: RLJob, settings: JobSettings) -> process_config.TlsConfig | None:

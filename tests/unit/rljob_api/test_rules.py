@@ -39,6 +39,7 @@ def keyed(secret: str) -> dict[str, object]:
 CHECKPOINTS = {"type": "Persistent", "checkpoints": {"claimName": "mine"}}
 REFERENCE = {f"{LOSS}.klCoef": "0.1", "model.reference": {"name": "base"}}
 
+AGENTS = {"workflow.type": "external", "rollout.gateway": {}}
 _PROMPTS = {"name": "questions", "path": "questions.jsonl"}
 EXAMPLES = {"data.train": [{**_PROMPTS, "name": "answers", "phase": "SFT"}, _PROMPTS]}
 SUPERVISED = {**EXAMPLES, "sft": {"steps": 2}}
@@ -101,6 +102,21 @@ TABLE: dict[str, Row] = {
     ),
     "gateway without a workflow that serves it": Row(
         {"rollout.gateway": {}}, "spec.rollout.gateway", {"workflow.type": "external", "rollout.gateway": {}}
+    ),
+    "agents of a workflow without tasks for them": Row(
+        {"agents": {}},
+        "spec.agents.replicas is 1",
+        {**AGENTS, "agents": {}},
+    ),
+    "agents whose egress is no block": Row(
+        {**AGENTS, "agents.egress": [{"cidr": "10.0.0.1/8"}]},
+        "spec.agents.egress[0].cidr is '10.0.0.1/8'",
+        {**AGENTS, "agents.egress": [{"cidr": "10.0.0.0/8"}]},
+    ),
+    "agents with a prefix of no command": Row(
+        {**AGENTS, "agents.pod": {"commandPrefix": ["nice"]}},
+        "spec.agents.pod.commandPrefix",
+        {**AGENTS, "agents.pod": {"commandPrefix": ["nice"]}, "agents.command": ["node"]},
     ),
     "session shorter than its silence": Row(
         {"workflow.type": "external", "rollout.gateway": {"sessionSeconds": 60}},

@@ -30,7 +30,7 @@ def test_agents_have_the_image_that_the_manifest_names_and_the_installation_has_
     (deployment,) = (each for each in made.workloads(1) if ref_of(each).name == "job-agents")
     assert "example/agent:2" in str(deployment)
     (problem,) = desired_objects(Observed(job=operator_job(with_agents(pod={}))), SETTINGS).problems
-    assert problem.startswith("no image for agents pods: set spec.agents.pod.image")
+    assert problem == "no image for agents pods: set spec.agents.pod.image"
 
 
 def test_a_key_of_the_gateway_that_is_in_no_secret_is_refused_by_name() -> None:
