@@ -151,7 +151,7 @@ TABLE: dict[str, Row] = {
     ),
     "agents with a prefix of no command": Row(
         {**AGENTS, "agents.pod": {"commandPrefix": ["nice"]}},
-        "spec.agents.pod.commandPrefix is ['nice']",
+        "spec.agents.pod.commandPrefix",
         {**AGENTS, "agents.pod": {"commandPrefix": ["nice"]}, "agents.command": ["node"]},
     ),
     "session shorter than its silence": Row(
