@@ -214,13 +214,7 @@ class EntropySpec(Section):
     def unused(self) -> Mapping[str, str]:
         return {} if self.target is not None else dict.fromkeys(("delta", "maxCoef"), "entropy.target is not set")
 
-    @rule(
-        CelRule(
-            field="target",
-            rule="has(self.target) || (!has(self.delta) && !has(self.maxCoef))",
-            message="delta and maxCoef are for a target: leave them out",
-        ),
-    )
+    @rule()
     def numbers_are_in_range(self) -> Iterator[Problem]:
         for key, value in (("target", self.target), ("delta", self.delta), ("maxCoef", self.max_coef)):
             if value is not None and value <= 0:

@@ -12,6 +12,8 @@ from rljob_testing.cluster.manifests import ABSENT, Object
 
 Changes = Mapping[str, object]
 A, L, C, S = "algorithm", "algorithm.loss", "algorithm.loss.rolloutCorrection", "rollout.sampling"
+T = "trainer.optimizer"
+MUON = {f"{T}.type": "Muon", f"{T}.muon.learningRate": "1e-4", "trainer.deepspeed.zeroStage": 1}
 PPO = {f"{A}.advantageEstimator": "ppo", f"{A}.critic": {}}
 MASK = {"mode": "Mask", "high": "2"}
 KL = {f"{L}.klCoef": "0.1", "model.reference": {"name": "builtin:smollm2-135m-instruct"}}
@@ -111,6 +113,15 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         {"workflow": {"type": "external"}, "rollout.gateway": {"sessionSeconds": 600}},
         {"workflow": {"type": "external"}, "rollout.gateway": {"sessionSeconds": 599}},
     ),
+    (
+        "muon.learningRate must",
+        f"{T}.muon.learningRate",
+        MUON,
+        {**MUON, f"{T}.muon.learningRate": "0"},
+    ),
+    ("type Muon needs", f"{T}.muon", MUON, {**MUON, f"{T}.type": "AdamW"}),
+    ("Muon needs dtype", f"{T}.type", MUON, {**MUON, "trainer.deepspeed.zeroStage": 2}),
+    ("Muon trains all", f"{T}.type", MUON, {**MUON, "model.lora": {}}),
     ("gae.lambda and", f"{A}.gae", {**PPO, f"{A}.gae.lambda": "0.9"}, {f"{A}.gae.lambda": "0.9"}),
     (
         "Reuse needs one",

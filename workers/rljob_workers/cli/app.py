@@ -451,9 +451,7 @@ def push(
     repository: Annotated[str, typer.Option("--to", metavar="ORG/NAME", help="Repository on the Hugging Face hub.")],
     job: JobArgument = "",
     run_dir: RunDirOption = None,
-    public: Annotated[
-        bool, typer.Option("--public", help="A repository that everybody may read, instead of a private one.")
-    ] = False,
+    public: Annotated[bool, typer.Option("--public", help="Make a repository that everyone can read.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the model card and the files; send nothing.")
     ] = False,
@@ -464,9 +462,10 @@ def push(
     """
     if not dry_run:
         _require("push", extras.PUSH)
-    from rljob_workers.cli import push as command
+    from rljob_workers.cli import run as command
+    from rljob_workers.local import hub
 
-    options = command.Options(repository=repository, public=public, dry_run=dry_run)
+    options = hub.Options(repository=repository, public=public, dry_run=dry_run)
     _exit_with(lambda: command.push(job, run_dir=run_dir, options=options))
 
 

@@ -1,4 +1,4 @@
-"""`rljob run`, `rljob eval` and `rljob report`: what takes the extra `local`."""
+"""`rljob run`, `rljob eval`, `rljob report` and `rljob push`: what takes more than the small install."""
 
 import json
 import pathlib
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rljob_workers.cli import locate
 from rljob_workers.local import evaluate as evaluation
-from rljob_workers.local import prepare, session
+from rljob_workers.local import hub, prepare, session
 from rljob_workers.runtime import atomic
 
 
@@ -74,3 +74,8 @@ def report(job: str, *, run_dir: pathlib.Path | None, output: pathlib.Path | Non
     body = {"report": str(path), "summary": past.numbers.model_dump(mode="json")}
     print(json.dumps(body, indent=1) if as_json else path)
     return 0
+
+
+def push(job: str, *, run_dir: pathlib.Path | None, options: hub.Options) -> int:
+    """Push the model of a run. Raises ManifestError if there is no such run, and what `hub.push` raises."""
+    return hub.push(locate.locate(job, run_dir), options)

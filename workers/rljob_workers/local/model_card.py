@@ -39,7 +39,7 @@ def text(
         ("job", f"`{name}`, digest of its settings `{resolve.digest(spec)[:16]}`"),
         ("algorithm", ", ".join(_algorithm(spec))),
         ("steps", _steps(run, spec)),
-        *(("trained on" if index == 0 else "", told) for index, told in enumerate(_sources(_train(spec)))),
+        *(("trained on" if index == 0 else "", source) for index, source in enumerate(_sources(_train(spec)))),
         *_rewards(run),
         ("versions where it was pushed", ", ".join(f"{package} {version}" for package, version in versions.items())),
     ]

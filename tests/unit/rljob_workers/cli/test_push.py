@@ -11,7 +11,7 @@ from huggingface_hub import errors as hub_errors
 from typer.testing import Result
 
 from rljob_api import errors
-from rljob_workers.cli import push
+from rljob_workers.local import hub as hubs
 from rljob_workers.local.rundir import layout
 
 
@@ -59,8 +59,8 @@ def exported(run: layout.RunDir) -> layout.RunDir:
 
 
 def pushed(run: layout.RunDir, hub: FakeHub, *, public: bool = False) -> int:
-    options = push.Options(repository="team/sums", public=public)
-    return push.push("", run_dir=run.path, options=options, connect=lambda: hub)
+    options = hubs.Options(repository="team/sums", public=public)
+    return hubs.push(run, options, connect=lambda: hub)
 
 
 def test_a_new_repository_is_private_and_has_the_model_and_its_card_in_one_commit(
@@ -91,11 +91,11 @@ def test_a_repository_that_is_there_gets_another_commit(exported: layout.RunDir)
     assert hub.events == ["info team/sums", "commit team/sums: Add the model of a run"]
 
 
-def test_nothing_is_sent_to_a_repository_that_everybody_may_read_unless_that_is_asked_for(
+def test_nothing_is_sent_to_a_public_repository_unless_that_is_asked_for(
     exported: layout.RunDir,
 ) -> None:
     hub = FakeHub(private=False)
-    with pytest.raises(errors.ManifestError, match="everybody may read: add --public"):
+    with pytest.raises(errors.ManifestError, match="is public: add --public"):
         pushed(exported, hub)
     assert hub.events == ["info team/sums"]
     assert pushed(exported, FakeHub(private=False), public=True) == 0
@@ -150,6 +150,7 @@ def test_a_dry_run_prints_the_card_and_the_files(rljob: Callable[..., Result], e
 
 
 @pytest.mark.parametrize("name", ["sums", "a/b/c", "/a", "a/", "-a/b", "https://huggingface.co/a/b"])
+@pytest.mark.usefixtures("exported")
 def test_what_is_no_name_of_a_repository_is_refused(rljob: Callable[..., Result], name: str) -> None:
     result = rljob("push", f"--to={name}", "--dry-run")
     assert (result.exit_code, result.stderr.startswith(f"error: --to is {name!r}")) == (2, True)

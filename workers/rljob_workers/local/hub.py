@@ -1,4 +1,4 @@
-"""`rljob push`: the model that a run exported, and its card, in a repository of the Hugging Face hub.
+"""The model that a run exported, and its card, in a repository of the Hugging Face hub: `rljob push`.
 
 One commit holds all files, so the repository has the whole model or nothing of it. The token is the hub's own: the
 variable HF_TOKEN, or what `hf auth login` stored; nothing here reads it.
@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import rljob_api
 from rljob_api import enums, errors
-from rljob_workers.cli import locate
 from rljob_workers.local import model_card
 from rljob_workers.local.rundir import history, layout
 
@@ -40,22 +39,21 @@ class Hub(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """repository: ORG/NAME; public: one that everybody may read; dry_run: show card and files, and send nothing."""
+    """repository: ORG/NAME; public: one that everyone can read; dry_run: show card and files, and send nothing."""
 
     repository: str
     public: bool = False
     dry_run: bool = False
 
 
-def push(job: str, *, run_dir: pathlib.Path | None, options: Options, connect: Callable[[], Hub] | None = None) -> int:
-    """Push the exported model of a run. `connect` makes the client of the hub.
+def push(directory: layout.RunDir, options: Options, *, connect: Callable[[], Hub] | None = None) -> int:
+    """Push the exported model of a run; return the exit code. `connect` makes the client of the hub.
 
-    Raises ManifestError if there is no such run or model, or the repository must not be written to; StorageError and
+    Raises ManifestError if there is no model, or the repository must not be written to; StorageError and
     StorageAccessError for what the hub says.
     """
     if not model_card.is_hub_id(options.repository):
         raise errors.ManifestError(f"--to is {options.repository!r}, but a repository is ORG/NAME, such as team/sums")
-    directory = locate.locate(job, run_dir)
     files, card = _files(directory), _card(directory)
     if options.dry_run:
         print(card)
@@ -102,13 +100,13 @@ def _card(directory: layout.RunDir) -> str:
 
 
 def _installed() -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in _PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _send(files: dict[str, pathlib.Path], card: str, options: Options, hub: Hub) -> str:
@@ -141,7 +139,7 @@ def _open_repository(options: Options, hub: Hub) -> None:
         return
     if not is_private and not options.public:
         raise errors.ManifestError(
-            f"--to is {options.repository!r}, which everybody may read: add --public, or choose another repository"
+            f"--to is {options.repository!r}, which is public: add --public, or choose another repository"
         )
 
 
