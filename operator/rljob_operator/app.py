@@ -272,17 +272,17 @@ class Operator:
                 await asyncio.sleep(_LOOK_SOONER_S)
                 self._runtimes_changed.set()
 
-    def _enqueue(self, key: str, *, behind_s: float = 0.0) -> None:
+    def _enqueue(self, key: str, *, behind_s: float = 0.0, may_give_way: bool = False) -> None:
         # Of a shard that is gained later, all keys become due then.
         if self._leads(key):
-            self._dispatcher.enqueue(key, behind_s=behind_s)
+            self._dispatcher.enqueue(key, behind_s=behind_s, may_give_way=may_give_way)
 
     def _gained(self, shard: int) -> None:
         """Begin to look after a shard: compare all of its jobs once, whatever was found when it was led before."""
         self._unchanged.forget_all()
         for key, behind_s in queue.startup_order(self.cache):
             if self._is_in(shard, key):
-                self._dispatcher.enqueue(key, behind_s=behind_s)
+                self._dispatcher.enqueue(key, behind_s=behind_s, may_give_way=True)
 
     def _is_in(self, shard: int, key: str) -> bool:
         return self._fence.shard_of(split_key(key)[0]) == shard
@@ -370,7 +370,7 @@ class Operator:
                 logger.warning("could not list the cluster: %s", error)
                 await asyncio.sleep(_TRY_AGAIN_S)
         for key, behind_s in queue.startup_order(self.cache):
-            self._enqueue(key, behind_s=behind_s)
+            self._enqueue(key, behind_s=behind_s, may_give_way=True)
         logger.info("started with %d jobs and %d objects", len(self.cache.keys), len(self.cache))
         self._spawn("reconcile", self._dispatcher.run())
         self._spawn("learn", self.listening.learn())

@@ -32,12 +32,12 @@ _GAVE_WAY_S, _AT_REST_S = 30.0, 60.0
 
 @dataclasses.dataclass(slots=True)
 class _Entry:
-    """due: from when it may run. turn: by which those that are due are ordered. gave_way: it had its first request."""
+    """due: from when it may run. turn: by which those that are due are ordered. may_give_way: after one request."""
 
     due: float
     since: float
     turn: float
-    gave_way: bool = False
+    may_give_way: bool = False
 
 
 class WorkQueue:
@@ -62,17 +62,17 @@ class WorkQueue:
         """Return how many keys wait, running ones not counted."""
         return len(self._waiting)
 
-    def enqueue(self, key: str, *, after_s: float = 0.0, behind_s: float = 0.0) -> None:
+    def enqueue(self, key: str, *, after_s: float = 0.0, behind_s: float = 0.0, may_give_way: bool = False) -> None:
         """Make `key` due after `after_s` at the latest; the earlier of two times counts.
 
-        behind_s: how much longer others that are due go first.
+        behind_s: how much longer others that are due go first. may_give_way: see `gives_way`.
         """
         now = self._clock.monotonic()
         entry = self._waiting.get(key)
         due = now + max(0.0, after_s)
         turn = due + behind_s
         if entry is None:
-            self._waiting[key] = _Entry(due=due, since=due, turn=turn)
+            self._waiting[key] = _Entry(due=due, since=due, turn=turn, may_give_way=may_give_way)
         elif due < entry.due or turn < entry.turn:
             entry.due, entry.turn, entry.since = min(entry.due, due), min(entry.turn, turn), min(entry.since, due)
         else:
@@ -120,14 +120,15 @@ class WorkQueue:
         if first is None:
             return None
         _, key = heapq.heappop(self._ready)
-        self._running[key] = not self._waiting.pop(key).gave_way
+        self._running[key] = self._waiting.pop(key).may_give_way
         return key
 
     def gives_way(self, key: str) -> bool:
         """Return whether a running key, once it has sent one request, is to leave the rest to a run that comes behind
         those whose turn it is: among many that begin, each gets its first request before any gets all of its.
 
-        Only once: the next run of the key does all there is.
+        Only keys that were enqueued so do, and only once: the next run does all there is. To look at a job twice takes
+        a third more of the processor, so it is for a start, after which jobs have waited for long enough.
         """
         first = self._first()
         if not self._running.get(key) or first is None or first[0] > self._clock.monotonic():
@@ -146,7 +147,6 @@ class WorkQueue:
         if key in self._gave_way:
             self._gave_way.discard(key)
             self.enqueue(key, behind_s=_GAVE_WAY_S)
-            self._waiting[key].gave_way = True
         elif again_after_s is not None:
             self.enqueue(key, after_s=again_after_s)
 
@@ -207,8 +207,8 @@ class Dispatcher:
         self._running: dict[asyncio.Task[None], str] = {}
         self._changed = asyncio.Event()
 
-    def enqueue(self, key: str, *, after_s: float = 0.0, behind_s: float = 0.0) -> None:
-        self._queue.enqueue(key, after_s=after_s, behind_s=behind_s)
+    def enqueue(self, key: str, *, after_s: float = 0.0, behind_s: float = 0.0, may_give_way: bool = False) -> None:
+        self._queue.enqueue(key, after_s=after_s, behind_s=behind_s, may_give_way=may_give_way)
         self._changed.set()
 
     async def run(self) -> None:

@@ -138,7 +138,7 @@ def test_key_never_runs_twice_at_once_and_none_is_lost(steps: list[tuple[str, st
     queue, running, wanted, given = _queue(clock, concurrency=2), set[str](), set[str](), set[str]()
     for action, key in steps:
         if action == "enqueue":
-            queue.enqueue(key)
+            queue.enqueue(key, may_give_way=True)
             wanted.add(key)
         elif action == "take" and (taken := queue.take()) is not None:
             assert taken not in running
@@ -186,12 +186,12 @@ def _requests(queue: WorkQueue, clock: FakeClock, *, each: int) -> list[str]:
     return sent
 
 
-def test_each_of_many_that_begin_sends_its_first_request_before_any_sends_the_rest() -> None:
+def test_after_a_start_each_job_sends_its_first_request_before_any_sends_the_rest() -> None:
     clock = FakeClock()
     queue = _queue(clock)
     keys = [f"team/run-{number}" for number in range(20)]
     for key in keys:
-        queue.enqueue(key)
+        queue.enqueue(key, may_give_way=True)
     sent = _requests(queue, clock, each=14)
     assert (sorted(sent[:19]), len(sent)) == (sorted(keys)[:-1], 20 * 14), "the last one gives way to no one"
     rest = sent[19 + 14 :]
@@ -200,7 +200,7 @@ def test_each_of_many_that_begin_sends_its_first_request_before_any_sends_the_re
 
 def test_key_alone_does_not_give_way_and_one_that_did_does_not_again() -> None:
     queue = _queue(FakeClock())
-    queue.enqueue("a")
+    queue.enqueue("a", may_give_way=True)
     assert queue.take() == "a"
     assert not queue.gives_way("a")
     queue.enqueue("b")
@@ -211,11 +211,19 @@ def test_key_alone_does_not_give_way_and_one_that_did_does_not_again() -> None:
     assert not queue.gives_way("a")
 
 
+def test_key_that_is_changed_in_the_midst_of_others_does_all_at_once() -> None:
+    queue = _queue(FakeClock())
+    for key in "ab":
+        queue.enqueue(key)
+    assert queue.take() == "a"
+    assert not queue.gives_way("a")
+
+
 def test_key_that_gave_way_waits_for_none_that_comes_half_a_minute_later() -> None:
     clock = FakeClock()
     queue = _queue(clock)
     for key in "ab":
-        queue.enqueue(key)
+        queue.enqueue(key, may_give_way=True)
     assert queue.take() == "a"
     assert queue.gives_way("a")
     queue.done("a")
@@ -230,7 +238,7 @@ def test_change_of_a_key_that_gave_way_is_looked_at_in_its_own_turn() -> None:
     clock = FakeClock()
     queue = _queue(clock)
     for key in "ab":
-        queue.enqueue(key)
+        queue.enqueue(key, may_give_way=True)
     assert queue.take() == "a"
     assert queue.gives_way("a")
     queue.done("a")
@@ -247,7 +255,7 @@ def test_key_that_stands_behind_comes_last_and_none_gives_way_to_it() -> None:
     queue.enqueue("at rest", behind_s=60.0)
     assert queue.next_due_s() == 0, "where no other waits it runs at once"
     clock.tick(1.0)
-    queue.enqueue("a")
+    queue.enqueue("a", may_give_way=True)
     assert queue.take() == "a"
     assert not queue.gives_way("a")
     clock.tick(60.0)
@@ -259,7 +267,7 @@ def test_key_that_fails_after_it_gave_way_comes_again_by_its_backoff() -> None:
     clock = FakeClock()
     queue = _queue(clock)
     for key in "ab":
-        queue.enqueue(key)
+        queue.enqueue(key, may_give_way=True)
     assert queue.take() == "a"
     assert queue.gives_way("a")
     delay = queue.failed("a")
