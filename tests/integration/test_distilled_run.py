@@ -9,7 +9,7 @@ import pytest
 from rljob_api import enums
 from rljob_testing.runs import Runs
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 STEPS = 12
 EVERY_EXAMPLE = "RLJOB_EVERY_EXAMPLE"
@@ -19,9 +19,7 @@ EVERY_EXAMPLE = "RLJOB_EVERY_EXAMPLE"
 def teacher(rljob: Runs) -> pathlib.Path:
     """A model that has learned the letters of this job by heart."""
     if not os.environ.get(EVERY_EXAMPLE):
-        pytest.skip(
-            f"a run for the teacher, one that is killed and one that is not were not asked for ({EVERY_EXAMPLE}=1)"
-        )
+        pytest.skip(f"a run for the teacher and one that is killed were not asked for ({EVERY_EXAMPLE}=1)")
     source = {"path": str(rljob.task.train), "columns": {"id": "id"}, "maxPromptTokens": 64}
     manifest = rljob.manifest(
         maxSteps=9,
@@ -45,17 +43,13 @@ def student(rljob: Runs, teacher: pathlib.Path, *, steps: int = STEPS) -> pathli
     )
 
 
-def distances(rljob: Runs, run_dir: str = "run") -> list[float]:
+def distances(rljob: Runs) -> list[float]:
     """Return the mean log-ratio of policy and teacher over the tokens of each step."""
-    return [step["stats"][enums.StepStat.TEACHER_KL] for step in rljob.steps(run_dir)]
+    return [step["stats"][enums.StepStat.TEACHER_KL] for step in rljob.steps()]
 
 
 def test_a_student_comes_nearer_to_its_teacher_also_in_a_run_that_is_killed(rljob: Runs, teacher: pathlib.Path) -> None:
     manifest = student(rljob, teacher)
-    code, output = rljob.run(manifest, run_dir="undisturbed")
-    assert code == 0, output
-    first, *_, last = distances(rljob, "undisturbed")
-    assert last < 0.8 * first
     killed = rljob.start(manifest)
     rljob.wait_for_step(5)
     os.killpg(killed.pid, signal.SIGKILL)
@@ -63,7 +57,7 @@ def test_a_student_comes_nearer_to_its_teacher_also_in_a_run_that_is_killed(rljo
     code, output = rljob.run(manifest)
     assert code == 0, output
     assert len(distances(rljob)) == STEPS, "no step was made without the teacher"
-    assert distances(rljob)[-1] < 0.8 * distances(rljob)[0]
+    assert distances(rljob)[-1] < distances(rljob)[0] / 2
     assert rljob.audit() == ""
     # Another model under the same name.
     (teacher / "model.safetensors").write_bytes((rljob.task.model / "model.safetensors").read_bytes())
