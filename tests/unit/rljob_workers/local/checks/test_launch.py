@@ -404,7 +404,8 @@ def test_an_agent_starts_in_the_manifest_s_folder_with_its_own_secrets_and_the_k
         "args": ["--", "x"],
     }
     others = {role: (tmp_path / str(role)).read_text() for role in roles[1:]}
-    assert not [role for role, text in others.items() if "SEARCH_KEY" in text or "MODE=" in text]
+    names = {role: {line.partition("=")[0] for line in text.splitlines()} for role, text in others.items()}
+    assert not [role for role, seen_by in names.items() if seen_by & {"SEARCH_KEY", "MODE"}]
     assert [role for role, text in others.items() if f"RLJOB_GATEWAY_KEY={key}" in text] == [enums.Role.ROLLOUT]
 
 
