@@ -393,18 +393,6 @@ class JobSpec(Section):
 
     @rule(
         CelRule(
-            field="teacher.taskReward",
-            rule="!has(self.teacher) || self.teacher.taskReward || has(self.teacher.steps)"
-            " || !has(self.algorithm.critic)",
-            message="a critic learns rewards, which nothing would read: use true, or an estimator without a critic",
-        ),
-        CelRule(
-            field="teacher.taskReward",
-            rule="!has(self.teacher) || self.teacher.taskReward || has(self.teacher.steps)"
-            " || !has(self.algorithm.loss.klPlacement) || self.algorithm.loss.klPlacement != 'Reward'",
-            message="a KL term in rewards, which nothing would read: use true, or klPlacement Loss",
-        ),
-        CelRule(
             field="teacher.steps",
             rule="!has(self.teacher) || !has(self.teacher.steps) || self.teacher.steps <= self.maxSteps",
             message="teacher.steps must be at most maxSteps",

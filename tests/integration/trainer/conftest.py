@@ -27,7 +27,11 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     store = dist.FileStore(str(tmp_path_factory.mktemp("store") / "store"), 1)  # type: ignore[attr-defined]  # not in its list of names
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     yield
+    from deepspeed.utils import groups
+
     dist.destroy_process_group()
+    # DeepSpeed keeps a copy of the first group that it sees, and would use it in the next module of this process.
+    groups._WORLD_GROUP = None
     patch.undo()
 
 

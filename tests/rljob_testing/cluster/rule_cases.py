@@ -55,18 +55,6 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         {**EXAMPLES, "sft": {"steps": 2}},
         {**EXAMPLES, "sft": {"steps": 2, "epochs": 1}},
     ),
-    (
-        "a critic learns rewards",
-        "teacher.taskReward",
-        {**PPO, **TAUGHT, "teacher.taskReward": True},
-        {**PPO, **TAUGHT},
-    ),
-    (
-        "a KL term in rewards",
-        "teacher.taskReward",
-        {**KL, f"{L}.klPlacement": "Reward", **TAUGHT, "teacher.taskReward": True},
-        {**KL, f"{L}.klPlacement": "Reward", **TAUGHT},
-    ),
     ("teacher.steps must", "teacher.steps", {**TAUGHT, "teacher.steps": 1}, {**TAUGHT, "teacher.steps": 1_000_000}),
     ("it must be above 0", "teacher.coef", {**TAUGHT, "teacher.coef": "0.5"}, {**TAUGHT, "teacher.coef": "0"}),
     (
