@@ -31,8 +31,7 @@ def agents_deployment(inputs: Inputs) -> Manifest:
 
 def _pod(inputs: Inputs) -> Manifest:
     """Return the pod. It has no account of its own, for it has no token: Kubernetes lets it do nothing."""
-    settings = pod_of(inputs, _ROLE)
-    user = settings.model_dump(mode="json", by_alias=True, exclude_none=True)
+    user = pod_of(inputs, _ROLE).model_dump(mode="json", by_alias=True, exclude_none=True)
     volumes: list[Manifest] = [*user["volumes"], {"name": "rljob-scratch", "emptyDir": {"sizeLimit": SCRATCH_SIZE}}]
     if (key := inputs.job.spec.rollout.gateway_key) is not None:
         # Group-readable, as certificates are: the user of the image may be anyone.
@@ -49,7 +48,7 @@ def _pod(inputs: Inputs) -> Manifest:
         "terminationGracePeriodSeconds": GRACE_S,
         "containers": [_container(inputs, user)],
         "volumes": container.merge_by_key(volumes, key="name"),
-        **pod.chosen_place(settings),
+        **pod.chosen_place(user),
         **({"imagePullSecrets": secrets} if secrets else {}),
     }
 

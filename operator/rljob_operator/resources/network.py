@@ -7,7 +7,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 
 from rljob_api import enums, process_config, suites
-from rljob_api.manifest.rollout import LINK_LOCAL
+from rljob_api.manifest.rollout import LINK_LOCAL, lies_in
 from rljob_operator.resources import container
 from rljob_operator.resources.inputs import (
     MANAGED_BY,
@@ -80,14 +80,8 @@ def _of_agents(inputs: Inputs) -> list[Manifest]:
 def _block(cidr: str) -> Manifest:
     """Return a block without its link-local networks, where nodes and clouds give credentials to who asks."""
     block = ipaddress.ip_network(cidr)
-    local = [each for each in LINK_LOCAL if _contains(block, ipaddress.ip_network(each))]
+    local = [each for each in LINK_LOCAL if lies_in(ipaddress.ip_network(each), block)]
     return {"cidr": cidr, "except": local} if local else {"cidr": cidr}
-
-
-def _contains(
-    block: ipaddress.IPv4Network | ipaddress.IPv6Network, part: ipaddress.IPv4Network | ipaddress.IPv6Network
-) -> bool:
-    return block.version == part.version and part.subnet_of(block)  # type: ignore[arg-type]  # of one version
 
 
 def _ingress(inputs: Inputs, role: enums.Role) -> list[Manifest]:

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 
 from rljob_api import enums
-from rljob_api.manifest.pod import PodSpec
 from rljob_operator.model import TEMPLATE_HASH, PodPlacement
 from rljob_operator.resources import config, container, overlay, storage
 from rljob_operator.resources.inputs import (
@@ -97,7 +96,7 @@ def _spec(inputs: Inputs, role: enums.Role, role_spec: container.RoleContainerSp
         "volumes": container.merge_by_key(volumes, key="name"),
     }
     lists = {"initContainers": list(role_spec.first), "imagePullSecrets": pull_secrets(inputs)}
-    copied = chosen_place(pod)
+    copied = chosen_place(user)
     if role is enums.Role.VERIFIER and (name := inputs.job.spec.verifier.isolation.runtime_class):
         copied["runtimeClassName"] = name
     return {**spec, **copied, **{key: value for key, value in lists.items() if value}}
@@ -107,9 +106,8 @@ def pull_secrets(inputs: Inputs) -> list[Manifest]:
     return [{"name": name} for name in inputs.settings.image_pull_secrets]
 
 
-def chosen_place(pod: PodSpec) -> Manifest:
-    """Return where the manifest places a pod, and the devices that it claims."""
-    user = pod.model_dump(mode="json", by_alias=True, exclude_none=True)
+def chosen_place(user: Manifest) -> Manifest:
+    """Return where the manifest places a pod, and the devices that it claims. user: its `pod`, as JSON."""
     return {key: user[key] for key in _COPIED if user.get(key)}
 
 

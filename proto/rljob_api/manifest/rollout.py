@@ -64,6 +64,14 @@ KEY_VARIABLE = "RLJOB_GATEWAY_KEY"
 # Of nodes and of clouds, which give credentials to whoever asks there.
 LINK_LOCAL = ("169.254.0.0/16", "fe80::/10")
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def lies_in(part: Network, block: Network) -> bool:
+    """Return whether a network is a part of another, or the same."""
+    return part.version == block.version and part.subnet_of(block)  # type: ignore[arg-type]  # of one version
+
+
 Word = Annotated[str, Field(min_length=1, max_length=4096)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
 
@@ -420,7 +428,7 @@ class AgentEgressSpec(Section):
             yield "cidr", self.cidr, f"it must be a block of addresses: {error}"
             return
         for local in map(ipaddress.ip_network, LINK_LOCAL):
-            if block.version == local.version and block.subnet_of(local):  # type: ignore[arg-type]  # of one version
+            if lies_in(block, local):
                 yield "cidr", self.cidr, f"it is in {local}, where nodes and clouds hand out credentials"
 
 

@@ -102,7 +102,8 @@ def _ending(options: JudgeOptions) -> str:
         low, high = options.bounds
         choice = f"a number from {low:g} to {high:g}"
     else:
-        choice = {"reference": "yes or no", "pairwise": "A, B or tie"}[options.form]
+        *others, last = _CHOICES[options.form]
+        choice = f"{', '.join(others)} or {last}"
     if options.verdict == "schema":
         return f'Answer with a JSON object {{"{label.lower()}": ...}} that holds {choice}.'
     if options.verdict == "json":

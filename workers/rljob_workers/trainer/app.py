@@ -147,7 +147,7 @@ def _load(
     initial.check_alike(group.gather(first.layout.layout_id), name=config.model.name)
     newest = restoring.newest(checkpoint.store_of(config), remote.checkpoints_of(config), group)
     resumed = newest.checkpoint
-    frozen_hashes = _frozen_hashes(config) if dist.get_rank() == 0 else checkpoint.FrozenHashes()
+    frozen_hashes = _frozen_hashes(config) if dist.get_rank() == 0 else checkpoint.NO_FROZEN
     if config.teacher is not None and frozen_hashes.teacher:
         logger.info(
             "the teacher is %s, whose tensors have the hash %s", config.teacher.name, frozen_hashes.teacher,
@@ -394,13 +394,14 @@ def _loop(
 ) -> loop.StepLoop:
     clock, progress = clocks.SystemClock(), loaded.own.progress if loaded.own else None
     count, critic_count = schedule.UpdateCount(), schedule.UpdateCount()
-    entropy_coef = entropy.AdaptiveCoefficient.of(config.spec.algorithm)
     if progress is not None:
         count = schedule.UpdateCount(progress.updates_applied, progress.skipped_in_a_row)
         critic_count = schedule.UpdateCount(progress.critic_updates_applied, progress.critic_skipped_in_a_row)
-        entropy_coef = entropy.AdaptiveCoefficient.of(
-            config.spec.algorithm, coef=progress.entropy_coef, entropy=progress.entropy
-        )
+    entropy_coef = entropy.AdaptiveCoefficient.of(
+        config.spec.algorithm,
+        coef=None if progress is None else progress.entropy_coef,
+        entropy=None if progress is None else progress.entropy,
+    )
     steps = learner.Learner(
         engine=loaded.engine,
         reference=loaded.reference,

@@ -151,8 +151,7 @@ def memory_estimate(
     saved = shape.num_layers * SAVED_BYTES_PER_UNIT + LAYER_BYTES_PER_UNIT
     whole = shape.num_layers * LAYER_BYTES_PER_UNIT
     chunk = min(logits_chunk_tokens, tokens_per_micro_batch)
-    model = BYTES_PER_PARAM[dtype] * shape.num_params
-    image = BYTES_PER_PARAM[dtype] * adapter if adapter else model
+    image = BYTES_PER_PARAM[dtype] * (adapter or shape.num_params)
     in_engine = "float32" if computes_in_fp32 else dtype
     widened = computes_in_fp32 and trainer_dtype != "float32"
     copied = 4 * sum(inputs * outputs for inputs, outputs in shape.linear.values()) if widened else 0

@@ -172,11 +172,11 @@ class FrozenHashes:
     teacher: str = ""
 
 
-_NO_FROZEN = FrozenHashes()
+NO_FROZEN = FrozenHashes()
 
 
 def sections(
-    config: process_config.TrainerConfig, *, frozen: FrozenHashes = _NO_FROZEN, base: str = ""
+    config: process_config.TrainerConfig, *, frozen: FrozenHashes = NO_FROZEN, base: str = ""
 ) -> dict[str, str]:
     """Return a digest per section of the config. Those of `FROZEN` must not change on resume.
 
@@ -221,7 +221,7 @@ FROZEN = {
 
 
 def check_same_run(
-    checkpoint: Checkpoint, config: process_config.TrainerConfig, *, frozen: FrozenHashes = _NO_FROZEN, base: str = ""
+    checkpoint: Checkpoint, config: process_config.TrainerConfig, *, frozen: FrozenHashes = NO_FROZEN, base: str = ""
 ) -> None:
     """Raise ManifestError if the checkpoint is of other data, groups, model, seed or shape; log what else changed.
 

@@ -63,7 +63,7 @@ class RankCheckpoints:
         critic: SavingEngine | None = None,
         critic_progress: schedule.UpdateCount | None = None,
         entropy_coef: entropy.AdaptiveCoefficient | None = None,
-        frozen: checkpoint.FrozenHashes = checkpoint.FrozenHashes(),  # noqa: B008  # it never changes
+        frozen: checkpoint.FrozenHashes = checkpoint.NO_FROZEN,
         before_export: Callable[[], None],
         keeper: keeping.Keeper | None = None,
         prepares: bool | None = None,
