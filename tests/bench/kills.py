@@ -3,7 +3,7 @@
 Kills come in bursts. Every other burst is one kill of a role that runs as it should, so that each role has a time of
 its own; the others are kills of one to four roles, spread at random over some seconds, and find the processes in
 whatever state the kills before have left them: waiting to be started, starting, recovering. A kill is of one process,
-drawn from the tree of a role: its guard, the role itself, or a process below it (grading workers, torchrun's ranks,
+drawn from the tree of a role: its guard, the role itself, or a process below it (grading workers, a trainer's ranks,
 vLLM's engine). After each burst the run has to get over it: all roles are ready, and a step is completed after that.
 
 After all of them, or `--limit-s`, the run is interrupted and looked at: nothing that a rollout was asked to be accepted

@@ -3,7 +3,7 @@
 `python -m rljob_testing.witnessed_trainer --config FILE`, one JSON object a line into $RLJOB_WITNESS:
     {"trained": step, "groups": [ids], "digest": text}    reported before the coordinator hears of the step
 
-The launcher starts this module again as each rank; there torchrun's RANK is set.
+The launcher starts this module again as each rank; there RANK is set.
 """
 
 import dataclasses

@@ -34,7 +34,7 @@ CHANGES: dict[str, object] = {
 
 
 def ranks(trainer: int) -> dict[str, int]:
-    """Return the pids of a trainer's ranks by RANK, as torchrun gave it to them."""
+    """Return the pids of a trainer's ranks by RANK, as the launcher gave it to them."""
     found = {}
     for pid in processes.descendants(trainer):
         environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

@@ -1,8 +1,7 @@
-"""`rljob-trainer --config role.json`: starts this node's ranks by torchrun and returns their exit code.
+"""`rljob-trainer --config role.json`: starts this node's ranks and returns their exit code.
 
-torchrun's own program turns every failure into exit code 1, so its agent runs here, in this process, and the code of
-the rank that failed first is what this program ends with. SIGTERM and SIGINT are handed on to the ranks, which stop
-after the current step; the agent would kill them half a minute later.
+The code of the rank that failed first is what this program ends with. SIGTERM and SIGINT are handed on to the ranks,
+which stop after the current step.
 """
 
 import os
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 
 from rljob_api import enums, errors, plugins, process_config
 from rljob_workers.runtime import boot, device
-from rljob_workers.trainer import stop
+from rljob_workers.trainer import launch, stop
 
 _RANK_MODULE = "rljob_workers.trainer.worker"
 
@@ -42,8 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if code:
             return code
     os.environ.update(rank_environment(invocation.config))
-    from rljob_workers.trainer import launch
-
     ranks = [_RANK_MODULE, "--config", str(invocation.config_path.absolute())]
     return stopping.code(launch.run_ranks(invocation.config, ranks))
 

@@ -53,6 +53,8 @@ T = TypeVar("T")
 _RECONNECT_TIMEOUT_S = 600.0
 # Weights, masters and moments, docs/storage.md.
 _CHECKPOINT_BYTES_PER_PARAM = 14
+# Pods of one trainer may start minutes apart: images are pulled, nodes are made.
+_MEET_TIMEOUT_S = 900.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +98,10 @@ def run_rank(
     registry: metrics_module.Metrics,
     stop: threading.Event,
     registered: threading.Event,
+    rank: int,
     local_rank: int,
 ) -> int:
-    """Train until the coordinator says stop or finished; return the exit code. Call it under torchrun."""
+    """Train until the coordinator says stop or finished; return the exit code. rank: among all; local_rank: here."""
     # Before anything is loaded: a custom loss that cannot be used ends the trainer at once.
     policy_losses.find(config.spec.algorithm.loss)
     if config.num_threads:
@@ -112,17 +115,37 @@ def run_rank(
     model_dir = builtin.ensure_model(config.model)
     # On disk in the files' format; twice that where they are narrower than what is published.
     num_bytes = 2 * safetensors_file.num_bytes(model_dir)
-    dist.init_process_group(
+    _meet(
         "nccl" if device.type == "cuda" else "gloo",
-        timeout=datetime.timedelta(seconds=deadlines.collective_deadline_s(num_bytes)),
+        config,
+        rank,
+        timeout_s=deadlines.collective_deadline_s(num_bytes),
     )
     group = _Group(local_rank)
     loaded = _load(config, model_dir, device, group)
     code = _run(config, loaded, registry, stop, registered, group)
-    # torchrun ends all ranks as soon as one ends with a code of its own: wait until every one is through.
+    # All ranks are ended as soon as one ends with a code of its own: wait until every one is through.
     loaded.engine.barrier()
     dist.destroy_process_group()
     return code
+
+
+def _meet(backend: str, config: process_config.TrainerConfig, rank: int, *, timeout_s: float) -> None:
+    """Make the process group of all ranks. timeout_s: of its collectives, which do not wait for pods that start later.
+
+    Raises errors.UnavailableError if not all ranks come.
+    """
+    ranks = config.spec.trainer.nodes * config.spec.trainer.processes_per_node
+    host, port = config.rendezvous_host, config.rendezvous_port
+    try:
+        # All have come once it is made.
+        store = dist.TCPStore(
+            host, port, ranks, is_master=rank == 0, timeout=datetime.timedelta(seconds=_MEET_TIMEOUT_S)
+        )
+    except (dist.DistError, RuntimeError) as error:
+        raise errors.UnavailableError(f"{ranks} ranks did not meet at {host}:{port}: {error}") from error
+    timeout = datetime.timedelta(seconds=timeout_s)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=timeout)
 
 
 class _Group:

@@ -1,58 +1,89 @@
-"""torchrun's agent, called as a library: the ranks of this node, one attempt, and the exit code that they end with."""
+"""The ranks of this node, one attempt, and the exit code that they end with. No torch.
+
+Variables are those of torchrun, which may start a rank as well. Its agent is not used: restarts and changes of
+membership are the operator's here, and for the rest a launcher would hold torch, 3 s and 0.8 GB of it.
+"""
 
 import logging
+import os
+import select
+import subprocess
 import sys
-from collections.abc import Sequence
-
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+import time
+from collections.abc import Iterator, Sequence
 
 from rljob_api import enums, process_config
 
 logger = logging.getLogger(__name__)
 
-_RENDEZVOUS_S = 900
 # Ranks that wait for one that failed hang in a collective; they are given this long before SIGKILL.
-_SHUTDOWN_S = 5
+_SHUTDOWN_S = 5.0
 
 
 def run_ranks(config: process_config.TrainerConfig, module: Sequence[str]) -> int:
     """Run `python -m module...` once per local rank and return 0, or the code of the rank that failed first.
 
-    A rank that was killed by signal n gives 128 + n. Restarts are the launcher's business, not torchrun's: each is an
-    attempt of its own, fenced by number.
+    A rank that was killed by signal n gives 128 + n. Call it on the thread that lives as long as the process: ranks die
+    with the thread that started them.
     """
-    for noisy in ("torch.distributed.elastic", "torch.distributed.run", "torch.distributed.launcher"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    # Its report of a failed child repeats what the child has logged.
-    logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)
-    launch = elastic_launch(config=launch_config(config), entrypoint=sys.executable)
+    ranks = list[subprocess.Popen[bytes]]()
     try:
-        launch("-u", "-m", *module)
-    except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        code = int(failure.exitcode)
-        logger.info("rank %d ended with exit code %d", rank, code, extra={"event": "rank_exit", "rank": rank})
-        return code if code > 0 else 128 - code
-    return int(enums.ExitCode.OK)
+        for variables in environments(config):
+            # A terminal's Ctrl+C is for the launcher alone, which hands it on.
+            command = [sys.executable, "-u", "-m", *module]
+            ranks.append(subprocess.Popen(command, env={**os.environ, **variables}, start_new_session=True))
+        for rank, code in _ended(ranks):
+            if code:
+                logger.info("rank %d ended with exit code %d", rank, code, extra={"event": "rank_exit", "rank": rank})
+                return code if code > 0 else 128 - code
+        return int(enums.ExitCode.OK)
+    finally:
+        _end(ranks)
 
 
-def launch_config(config: process_config.TrainerConfig) -> LaunchConfig:
-    """Return torchrun's settings: fixed nodes, no restarts, no signal handlers of its own."""
-    return LaunchConfig(
-        min_nodes=config.spec.trainer.nodes,
-        max_nodes=config.spec.trainer.nodes,
-        nproc_per_node=config.spec.trainer.processes_per_node,
-        run_id=f"{config.job.uid}-{config.attempt}",
-        role="trainer",
-        rdzv_backend="static",
-        rdzv_endpoint=f"{config.rendezvous_host}:{config.rendezvous_port}",
-        rdzv_configs={"rank": config.node_rank, "timeout": _RENDEZVOUS_S},
-        max_restarts=0,
-        monitor_interval=0.1,
-        logs_specs=DefaultLogsSpecs(),
-        # The program has its own handlers for the signals that people send.
-        signals_to_handle="SIGQUIT",
-        shutdown_timeout=_SHUTDOWN_S,
-    )
+def environments(config: process_config.TrainerConfig) -> list[dict[str, str]]:
+    """Return the variables of each rank of this node: who it is among all, and where they meet."""
+    trainer = config.spec.trainer
+    return [
+        {
+            "RANK": str(config.node_rank * trainer.processes_per_node + local),
+            "LOCAL_RANK": str(local),
+            "WORLD_SIZE": str(trainer.nodes * trainer.processes_per_node),
+            "LOCAL_WORLD_SIZE": str(trainer.processes_per_node),
+            "GROUP_RANK": str(config.node_rank),
+            "MASTER_ADDR": config.rendezvous_host,
+            "MASTER_PORT": str(config.rendezvous_port),
+        }
+        for local in range(trainer.processes_per_node)
+    ]
+
+
+def _ended(ranks: Sequence["subprocess.Popen[bytes]"]) -> Iterator[tuple[int, int]]:
+    """Yield local rank and return code of each rank as it ends."""
+    ends = select.poll()
+    ranks_by_fd = {os.pidfd_open(process.pid): rank for rank, process in enumerate(ranks)}
+    try:
+        for descriptor in ranks_by_fd:
+            ends.register(descriptor, select.POLLIN)
+        while ranks_by_fd:
+            for descriptor, _ in ends.poll():
+                ends.unregister(descriptor)
+                rank = ranks_by_fd.pop(descriptor)
+                os.close(descriptor)
+                yield rank, ranks[rank].wait()
+    finally:
+        for descriptor in ranks_by_fd:
+            os.close(descriptor)
+
+
+def _end(ranks: Sequence["subprocess.Popen[bytes]"]) -> None:
+    """End those that still run: asked first, killed after a while."""
+    for process in ranks:
+        process.terminate()
+    end = time.monotonic() + _SHUTDOWN_S
+    for process in ranks:
+        try:
+            process.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -26,12 +26,12 @@ class Place:
 
 
 def place_from_environment() -> Place:
-    """Read what torchrun sets. Raises KeyError outside of it."""
+    """Read what the launcher, or torchrun, sets. Raises KeyError without."""
     return Place(*(int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")))
 
 
 def main() -> int:
-    # torchrun starts ranks in sessions of their own: nothing else would end them with the launcher.
+    # Ranks have sessions of their own: nothing else would end them with the launcher.
     boot.die_with_parent()
     invocation = boot.parse(
         process_config.TrainerConfig, program="rljob-trainer-rank", about="One rank of rljob-trainer."
@@ -72,7 +72,9 @@ def run(config: process_config.TrainerConfig, place: Place) -> int:
 
     logging.disable(logging.NOTSET)
     try:
-        return app.run_rank(config, registry=registry, stop=stop, registered=registered, local_rank=place.local_rank)
+        return app.run_rank(
+            config, registry=registry, stop=stop, registered=registered, rank=place.rank, local_rank=place.local_rank
+        )
     finally:
         if place.local_rank == 0:
             probes.close()

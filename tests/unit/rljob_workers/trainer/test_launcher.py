@@ -81,8 +81,41 @@ def test_ranks_share_the_cores_where_there_are_too_few() -> None:
     assert shares == [(0, 1), (0, 1)]
 
 
+def test_each_rank_is_told_who_it_is_among_all_and_where_they_meet() -> None:
+    config = config_of(processes_per_node=2, changes={"trainer.nodes": 3}).model_copy(
+        update={"node_rank": 2, "rendezvous_host": "first.pod", "rendezvous_port": 29500}
+    )
+    ranks = launch.environments(config)
+    assert [each["RANK"] for each in ranks] == ["4", "5"]
+    assert [each["LOCAL_RANK"] for each in ranks] == ["0", "1"]
+    assert {(each["WORLD_SIZE"], each["LOCAL_WORLD_SIZE"], each["GROUP_RANK"]) for each in ranks} == {("6", "2", "2")}
+    assert {(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in ranks} == {("first.pod", "29500")}
+
+
+def test_launcher_holds_no_torch() -> None:
+    code = "import sys; from rljob_workers.trainer import launch; assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_rank_that_fails_ends_those_that_wait_for_it(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = tmp_path / "waits"
+    os.mkfifo(waits)
+    (tmp_path / "one_fails.py").write_text(
+        "import os, signal, sys\n"
+        "if os.environ['RANK'] == '1':\n"
+        f"    with open({str(waits)!r}, 'w') as file:\n        file.write(str(os.getpid()))\n"
+        "    signal.pause()\n"
+        f"(waiting,) = open({str(waits)!r}).read().split()\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(waiting)\n"
+        "sys.exit(75)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert launch.run_ranks(config_of(processes_per_node=2), ["one_fails"]) == enums.ExitCode.INFRASTRUCTURE
+    assert not pathlib.Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
+
+
 @pytest.mark.parametrize(("code", "expected"), [("3", 3), ("80", 80)])
-def test_the_code_of_a_failed_rank_survives_torchrun(
+def test_the_code_of_a_failed_rank_is_the_programs(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, code: str, expected: int, free_port: int
 ) -> None:
     (tmp_path / "ends_with.py").write_text(f"raise SystemExit({code})\n")
