@@ -23,7 +23,8 @@ def check(
     and a judge ask its language model once, where there is one.
 
     Returns what they warn of. `waiting` is called with the elapsed seconds while they are at work. Raises ManifestError
-    with all problems that they print (exit code 2), RLJobError if a check itself breaks.
+    with all problems that they print (exit code 2), RLJobError if a check itself breaks. Faults of the data end the
+    other checks: nobody should wait for the download of a model to hear of a file that is not there.
     """
     coordinator, rollout, verifier = (
         _first(configs, role) for role in (enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER)
@@ -52,7 +53,7 @@ def check(
         ended = _run(checks, pathlib.Path(folder), env, waiting, limit_s=_startup_deadline_s(configs))
     problems = [problem for program in ended for problem in _problems(program)]
     if problems:
-        # All of them read the data, so each may find the same fault.
+        # Several of them read the data, so each may find the same fault.
         raise errors.ManifestError(*dict.fromkeys(problems))
     return list(dict.fromkeys(warning for program in ended for warning in _said(program, _WARNING)))
 
@@ -85,11 +86,13 @@ def _run(
     *,
     limit_s: float,
 ) -> list[_Ended]:
+    """Return how each check ended, or that of the data alone, the first, if it found faults."""
     logs = [folder / f"check-{index}.log" for index in range(len(checks))]
     started = [_start(command, log, {**env, **keys}) for (command, keys), log in zip(checks, logs, strict=True)]
     begin = time.monotonic()
     try:
-        while any(process.poll() is None for process in started):
+        data = started[0]
+        while any(process.poll() is None for process in started) and not data.returncode:
             waiting(time.monotonic() - begin)
             if time.monotonic() - begin > limit_s:
                 # The model may have to be downloaded first.
@@ -99,10 +102,11 @@ def _run(
         for process in started:
             process.kill()
             process.wait()
-    return [
+    ended = [
         _Ended(command, process.returncode, log.read_text(encoding="utf-8", errors="replace").splitlines())
         for (command, _), process, log in zip(checks, started, logs, strict=True)
     ]
+    return ended[:1] if data.returncode else ended
 
 
 def _start(command: Sequence[str], log: pathlib.Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":

@@ -267,6 +267,27 @@ def test_check_that_breaks_is_no_bad_input(tmp_path: pathlib.Path) -> None:
     assert type(caught.value).__name__ == "RLJobError"
 
 
+def test_faults_of_the_data_are_told_while_a_model_is_still_being_fetched(tmp_path: pathlib.Path) -> None:
+    commands = {enums.Role.COORDINATOR: ("sh", "-c", "echo 'error: no such file' >&2; exit 2")}
+    fetching = ("sh", "-c", "echo 'error: half a sentence' >&2; exec sleep 600")
+    with pytest.raises(errors.ManifestError) as caught:
+        preflight.check(configs(tmp_path), programs=lambda role: commands.get(role, fetching), waiting=lambda _: None)
+    assert caught.value.problems == ("no such file",)
+
+
+def test_faults_that_other_checks_find_are_told_together(tmp_path: pathlib.Path) -> None:
+    says = {enums.Role.ROLLOUT: "no such model", enums.Role.VERIFIER: "no gold answer"}
+    with pytest.raises(errors.ManifestError) as caught:
+        preflight.check(
+            configs(tmp_path),
+            programs=lambda role: (
+                ("sh", "-c", f"echo 'error: {says[role]}' >&2; exit 2") if role in says else ("true",)
+            ),
+            waiting=lambda _: None,
+        )
+    assert caught.value.problems == ("no such model", "no gold answer")
+
+
 def test_checks_may_take_as_long_as_a_start_may(tmp_path: pathlib.Path) -> None:
     short = configs(tmp_path)
     for name, config in short.items():
