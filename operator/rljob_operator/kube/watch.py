@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import kopf
 
@@ -136,6 +136,40 @@ def event_handler(kind: Kind, work: Work) -> Callable[..., Awaitable[None]]:
     return handler
 
 
+class _NoDifferences(kopf.DiffBaseStorage):
+    """What changed is found against our own cache. Kopf would copy each object at each event for it: a third of the
+    processor time of a start.
+    """
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return cast(kopf.BodyEssence, {})
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        raise AssertionError("no handler is told of changes")
+
+
+class _NoProgress(kopf.ProgressStorage):
+    """Handlers of events have none, and nothing is written into objects for them."""
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        raise AssertionError("no handler has progress to keep")
+
+    def purge(self, **_: Any) -> None:
+        return None
+
+    def touch(self, **_: Any) -> None:
+        return None
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        return essence
+
+
 def settings(*, namespaced: bool, namespace_selector: str = "") -> kopf.OperatorSettings:
     """Return Kopf's settings, every one that matters said explicitly (docs/design/operator.md#s-2).
 
@@ -159,8 +193,8 @@ def settings(*, namespaced: bool, namespace_selector: str = "") -> kopf.Operator
         kopf_settings.watching.label_selectors[place] = namespace_selector
     kopf_settings.scanning.disabled = namespaced
     kopf_settings.persistence.finalizer = f"{PREFIX}/finalizer"
-    kopf_settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
-    kopf_settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=PREFIX)
+    kopf_settings.persistence.progress_storage = _NoProgress()
+    kopf_settings.persistence.diffbase_storage = _NoDifferences()
     kopf_settings.posting.enabled = False
     kopf_settings.execution.default_backoff = 5
     kopf_settings.peering.standalone = True
