@@ -98,8 +98,17 @@ class ClusterApi:
         found: list[Object] = json.loads(self.send("GET", f"{kind.path(namespace)}?{query}"))["items"]
         return found
 
+    def list_all(self, kind: Kind, *, selector: str) -> tuple[list[Object], str]:
+        """Return all objects of a kind in all namespaces, and the version after which a watch continues.
+
+        Raises RefusedError.
+        """
+        query = urllib.parse.urlencode({"labelSelector": selector})
+        answer: Object = json.loads(self.send("GET", f"{kind.path(None)}?{query}"))
+        return answer["items"], answer["metadata"]["resourceVersion"]
+
     def watch(self, kind: Kind, *, selector: str, since: str) -> Iterator[Object]:
-        """Yield the events of a kind in all namespaces after a version ("0": from what is there now) until it ends.
+        """Yield the events of a kind in all namespaces after a version until it ends.
 
         Raises HTTPException or OSError where the connection breaks or is silent for long, ValueError for half an event.
         """

@@ -23,6 +23,7 @@ from rljob_api.wire.v1 import status_pb2_grpc
 from rljob_operator.kube import kinds
 from rljob_operator.kube.kinds import Kind
 from rljob_operator.pki.manager import SECRET
+from rljob_testing import runtime_makers
 from rljob_testing.cluster import manifests
 from rljob_testing.operator_api import ClusterApi, Object
 
@@ -32,11 +33,14 @@ OURS = (kinds.RLJOB, SECRET, *kinds.QUIET, *kinds.WORKLOADS)
 # Waiting must not be what keeps a small machine busy: a question is asked again after so many times what it took.
 _POLL_S, _POLL_OF_ASKING = 0.25, 5.0
 _DAY_S = 86_400
+_ACCOUNT = {"spec": {"serviceAccountName": "default"}}
+# A platform that has isolated accounts of its own: jobs need none made for them.
+RUNTIME = runtime_makers.document(kind="RLJobRuntime", coordinator=_ACCOUNT, rollout=_ACCOUNT, trainer=_ACCOUNT)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What each job is like. minimal: plain text, no policies, accounts that are there: the fewest children."""
+    """What each job is like. minimal: plain text, no policies, the platform's account: the fewest children."""
 
     minimal: bool
     rollouts: int = 1
@@ -53,7 +57,8 @@ class Shape:
         # A counter that makes no progress is steady here, not stalled.
         own["failurePolicy.stall.timeoutSeconds"] = _DAY_S
         if self.minimal:
-            own |= {"security.tls": "Disabled", "security.networkPolicy": False}
+            runtime = {"kind": RUNTIME["kind"], "name": RUNTIME["metadata"]["name"]}
+            own |= {"security.tls": "Disabled", "security.networkPolicy": False, "runtimeRef": runtime}
         return manifests.job(name, {**own, **(changes or {})})
 
 
@@ -157,6 +162,8 @@ class Load:
         # A namespace gets its account and its root certificate a moment later.
         given = ("ServiceAccount", "ConfigMap")
         self.until(lambda: all(self.count(kind) == len(self.namespaces) for kind in given), within_s=60.0)
+        for name in self.namespaces:
+            api.create(kinds.RUNTIME, name, RUNTIME)
 
     def home(self, number: int) -> str:
         """Return the namespace of `job-<number>`."""

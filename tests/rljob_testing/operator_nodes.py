@@ -16,8 +16,6 @@ from rljob_testing.cluster.light import LightCluster
 from rljob_testing.operator_api import ClusterApi, RefusedError
 
 _TRY_AGAIN_S = 0.5
-# The version from which a watch begins with all that is there.
-_EVERYTHING = "0"
 
 
 class StandInKubelets:
@@ -42,13 +40,18 @@ class StandInKubelets:
         self._api.close()
 
     def _run(self) -> None:
-        since = _EVERYTHING
+        since = ""
         while not self._stopped.is_set():
             # A watch ends now and then, or its connection does; the next one continues from there.
-            with contextlib.suppress(http.client.HTTPException, OSError, ValueError):
+            with contextlib.suppress(http.client.HTTPException, OSError, ValueError, RefusedError):
+                if not since:
+                    pods, since = self._api.list_all(kinds.POD, selector=kinds.MANAGED)
+                    for pod in pods:
+                        self._see("ADDED", pod)
                 for event in self._watch.watch(kinds.POD, selector=kinds.MANAGED, since=since):
                     if event["type"] == "ERROR":
-                        since = _EVERYTHING
+                        # Too old a version: what happened in between is in the list.
+                        since = ""
                         break
                     since = event["object"]["metadata"]["resourceVersion"]
                     self._see(event["type"], event["object"])
