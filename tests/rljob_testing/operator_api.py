@@ -6,7 +6,7 @@ import socket
 import ssl
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rljob_operator.kube.kinds import Kind
@@ -98,7 +98,7 @@ class ClusterApi:
         found: list[Object] = json.loads(self.send("GET", f"{kind.path(namespace)}?{query}"))["items"]
         return found
 
-    def list_all(self, kind: Kind, *, selector: str) -> tuple[list[Object], str]:
+    def list_all(self, kind: Kind, *, selector: str) -> tuple[Sequence[Object], str]:
         """Return all objects of a kind in all namespaces, and the version after which a watch continues.
 
         Raises RefusedError.
