@@ -57,7 +57,7 @@ class Shape:
         # A counter that makes no progress is steady here, not stalled.
         own["failurePolicy.stall.timeoutSeconds"] = _DAY_S
         if self.minimal:
-            runtime = {"kind": RUNTIME["kind"], "name": RUNTIME["metadata"]["name"]}
+            runtime = {"kind": "RLJobRuntime", "name": "platform"}
             own |= {"security.tls": "Disabled", "security.networkPolicy": False, "runtimeRef": runtime}
         return manifests.job(name, {**own, **(changes or {})})
 
