@@ -22,6 +22,8 @@ CONFIG_DIR, CACHE_DIR, SCRATCH_DIR = "/etc/rljob", "/var/cache/rljob", "/tmp/rlj
 STATE_DIR, STORAGE_DIR = "/var/lib/rljob-state", "/var/lib/rljob"
 # Beside CONFIG_DIR and not below it: a mount inside a read-only mount cannot be made.
 TLS_DIR = "/etc/rljob-tls"
+# The CAs that are trusted, there and in the Secrets.
+CA_FILE = "ca.crt"
 # The ConfigMap of spec.workflow.code.
 CODE_DIR = "/etc/rljob-code"
 # The claim of spec.model.source.
@@ -38,7 +40,7 @@ def state_folder(uid: str) -> str:
 def tls_files(trust_domain: str) -> process_config.TlsConfig:
     """Return where a pod finds its certificate: under the keys of its role's Secret."""
     return process_config.TlsConfig(
-        ca_file=posixpath.join(TLS_DIR, "ca.crt"),
+        ca_file=posixpath.join(TLS_DIR, CA_FILE),
         cert_file=posixpath.join(TLS_DIR, "tls.crt"),
         key_file=posixpath.join(TLS_DIR, "tls.key"),
         trust_domain=trust_domain,
@@ -50,9 +52,9 @@ def service_host(job: RLJob, role: enums.Role) -> str:
     return f"{job.metadata.name}-{role}.{job.metadata.namespace}.svc"
 
 
-def gateway_url(job: RLJob, port: int) -> str:
+def gateway_url(job: RLJob, gateway: process_config.GatewayConfig) -> str:
     """Return where agents ask for tasks in a cluster: the Service of the rollouts, each of which has its own."""
-    return f"http://{service_host(job, enums.Role.ROLLOUT)}:{port}"
+    return gateway.url_of(service_host(job, enums.Role.ROLLOUT), gateway.port)
 
 
 def rendezvous_host(job: RLJob, attempt: int | str) -> str:
@@ -94,7 +96,7 @@ def cluster_placement(
         store_address=f"{coordinator}:{STORE_PORT}",
         rollouts=(_process(enums.Role.ROLLOUT),) * job.spec.rollout.replicas,
         peers=() if files_carry_weights else (_peer(job),) * job.spec.rollout.replicas,
-        gateways=_gateways(job),
+        gateways=_gateways(job, encrypted=tls is not None),
         verifiers=(_verifier(job, verifier_cores),),
         trainer=TrainerPlacement(
             process=_process(enums.Role.TRAINER),
@@ -127,11 +129,12 @@ def _peer(job: RLJob) -> process_config.PeerConfig:
     return process_config.PeerConfig(bind_host=ANY_ADDRESS, host="", port=PEER_PORT, server_name=name)
 
 
-def _gateways(job: RLJob) -> tuple[process_config.GatewayConfig, ...]:
+def _gateways(job: RLJob, *, encrypted: bool) -> tuple[process_config.GatewayConfig, ...]:
     gateway = job.spec.rollout.gateway
     if gateway is None:
         return ()
-    shared = process_config.GatewayConfig(bind_host=ANY_ADDRESS, host="", port=gateway.port)
+    service = service_host(job, enums.Role.ROLLOUT) if encrypted else ""
+    shared = process_config.GatewayConfig(bind_host=ANY_ADDRESS, host="", port=gateway.port, service=service)
     return (shared,) * job.spec.rollout.replicas
 
 

@@ -170,16 +170,32 @@ class PeerConfig(_Frozen):
 
 
 class GatewayConfig(_Frozen):
-    """Where a rollout serves agents. host: as they dial it, in a cluster the pod's own address, RLJOB_POD_IP."""
+    """Where a rollout serves agents. host: as they dial it, in a cluster that of the pod. service: the headless Service
+    whose pods certificates name; empty: connections are not encrypted.
+    """
 
     bind_host: str
     host: str
     port: int
+    service: str = ""
+
+    def in_pod(self, address: str) -> "GatewayConfig":
+        """Return what the pod of this address serves. Certificates have no addresses: an encrypted one is dialed by the
+        name that CoreDNS has for a pod of a headless Service, 10-1-2-3.<service>.
+        """
+        label = address.replace(".", "-").replace(":", "-")
+        # As CoreDNS writes an IPv6 address that ends in "::": no label may end in a hyphen.
+        label += "0" if label.endswith("-") else ""
+        return self.model_copy(update={"host": f"{label}.{self.service}" if self.service else address})
+
+    def url_of(self, host: str, port: int) -> str:
+        """Return the URL of a gateway with this one's encryption."""
+        return f"{'https' if self.service else 'http'}://{host_and_port(host, port)}"
 
     @property
     def url(self) -> str:
         """What agents dial."""
-        return f"http://{host_and_port(self.host, self.port)}"
+        return self.url_of(self.host, self.port)
 
 
 class RolloutConfig(SpecConfig):

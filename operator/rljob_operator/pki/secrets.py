@@ -14,10 +14,10 @@ from rljob_api.manifest.job import RLJob
 from rljob_operator.pki import certificates, rotation
 from rljob_operator.pki.certificates import Pair
 from rljob_operator.pki.rotation import Authorities
-from rljob_operator.resources.inputs import Manifest, job_labels, owner_reference
+from rljob_operator.resources.inputs import Manifest, certificate_secret, job_labels, owner_reference
 
 # Under these keys Kubernetes keeps a certificate, and every program that mounts one looks for them.
-CERTIFICATE, KEY, BUNDLE = "tls.crt", "tls.key", "ca.crt"
+CERTIFICATE, KEY, BUNDLE = "tls.crt", "tls.key", cluster_placement.CA_FILE
 _NEXT_CERTIFICATE, _NEXT_KEY, _PREVIOUS = "next.crt", "next.key", "previous.crt"
 OPERATOR_S = 3600.0
 Data = Mapping[str, str]
@@ -41,13 +41,9 @@ def authority_name(job: RLJob) -> str:
     return f"{job.metadata.name}-ca"
 
 
-def leaf_name(job: RLJob, role: enums.Role) -> str:
-    return f"{job.metadata.name}-tls-{role}"
-
-
 def secret_names(job: RLJob) -> tuple[str, ...]:
     """Return all of them: what a reconcile reads."""
-    return (authority_name(job), *(leaf_name(job, role) for role in suites.programs(job.spec)))
+    return (authority_name(job), *(certificate_secret(job, role) for role in suites.programs(job.spec)))
 
 
 def secrets(job: RLJob, existing: Mapping[str, Data], *, trust_domain: str, now: float) -> Secrets:
@@ -58,11 +54,11 @@ def secrets(job: RLJob, existing: Mapping[str, Data], *, trust_domain: str, now:
     again_at = rotation.next_change(after)
     ends = {}
     for role in suites.programs(job.spec):
-        data = existing.get(leaf_name(job, role), {})
+        data = existing.get(certificate_secret(job, role), {})
         leaf = _leaf(job, role, data, after, trust_domain=trust_domain, now=now)
         desired = {BUNDLE: after.bundle, CERTIFICATE: leaf.certificate, KEY: leaf.key}
         if desired != {key: _decoded(data, key) for key in desired}:
-            changed.append(_secret(job, leaf_name(job, role), desired))
+            changed.append(_secret(job, certificate_secret(job, role), desired))
         again_at = min(again_at, rotation.due_at(leaf.certificate))
         ends[role] = rotation.ends_at(leaf.certificate)
     return Secrets(changed=tuple(changed), again_at=again_at, authorities=after, ends=ends)

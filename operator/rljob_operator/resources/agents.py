@@ -1,15 +1,15 @@
 """The Deployment of the job's agents: the user's image as confined as a role's, with nothing of ours in it but the
-gateway's URL and key.
+gateway's URL and key, and the CAs of the job where the gateway is encrypted.
 
-Own file: it has no config, certificate, port or probe, since no program of ours runs there.
+Own file: it has no config, certificate of its own, port or probe, since no program of ours runs there.
 """
 
 import copy
 
-from rljob_api import cluster_placement, enums
-from rljob_api.manifest.rollout import GATEWAY_VARIABLE, KEY_FILE_VARIABLE
+from rljob_api import cluster_placement, enums, process_config
+from rljob_api.manifest.rollout import CA_FILE_VARIABLE, GATEWAY_VARIABLE, KEY_FILE_VARIABLE
 from rljob_operator.resources import container, pod, workloads
-from rljob_operator.resources.inputs import Inputs, Manifest, pod_of
+from rljob_operator.resources.inputs import Inputs, Manifest, certificate_secret, pod_of
 
 _ROLE = enums.Role.AGENTS
 # An attempt that a pod leaves behind is made again after `idleSeconds`: nothing is worth a longer wait.
@@ -18,6 +18,11 @@ SCRATCH_SIZE = "4Gi"
 # Where programs of any language put temporary files; the rest of the image is read-only.
 _SCRATCH_DIR = "/tmp"
 _KEY_DIR, _KEY_FILE = "/etc/rljob-gateway", "key"
+# Beside the key's folder: a mount inside a read-only mount cannot be made.
+_CA_DIR = "/etc/rljob-ca"
+_CA_PATH = f"{_CA_DIR}/{cluster_placement.CA_FILE}"
+# Where programs look for whom to trust: OpenSSL, Go and httpx; requests; curl; Node, which trusts its own too.
+_TRUST_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 
 
 def agents_deployment(inputs: Inputs) -> Manifest:
@@ -39,6 +44,11 @@ def _pod(inputs: Inputs) -> Manifest:
         volumes.append(
             {"name": "rljob-gateway", "secret": {"secretName": key.name, "items": items, "defaultMode": 0o440}}
         )
+    if _gateway(inputs).service:
+        # Of the rollouts' Secret the one entry that is no secret.
+        items = [{"key": cluster_placement.CA_FILE, "path": cluster_placement.CA_FILE}]
+        secret = certificate_secret(inputs.job, enums.Role.ROLLOUT)
+        volumes.append({"name": "rljob-ca", "secret": {"secretName": secret, "items": items}})
     secrets = pod.pull_secrets(inputs)
     return {
         "automountServiceAccountToken": False,
@@ -54,19 +64,23 @@ def _pod(inputs: Inputs) -> Manifest:
 
 
 def _container(inputs: Inputs, user: Manifest) -> Manifest:
-    spec = inputs.job.spec
-    agents, gateway = spec.agents, inputs.configs.rollouts[0].gateway
+    spec, gateway = inputs.job.spec, _gateway(inputs)
+    agents = spec.agents
     assert agents is not None, "suites.roles says who has them"
-    assert gateway is not None, "a rule of the manifest: agents have a gateway"
     defaults: list[Manifest] = [{"name": name, "value": _SCRATCH_DIR} for name in ("HOME", "TMPDIR")]
     own: list[Manifest] = [
         container.pod_name(),
-        {"name": GATEWAY_VARIABLE, "value": cluster_placement.gateway_url(inputs.job, gateway.port)},
+        {"name": GATEWAY_VARIABLE, "value": cluster_placement.gateway_url(inputs.job, gateway)},
     ]
     mounts: list[Manifest] = [{"name": "rljob-scratch", "mountPath": _SCRATCH_DIR}]
     if spec.rollout.gateway_key is not None:
         own.append({"name": KEY_FILE_VARIABLE, "value": f"{_KEY_DIR}/{_KEY_FILE}"})
         mounts.append({"name": "rljob-gateway", "mountPath": _KEY_DIR, "readOnly": True})
+    if gateway.service:
+        # An image's own certificates may be what its program needs: the manifest's word on them counts.
+        defaults += [{"name": name, "value": _CA_PATH} for name in _TRUST_VARIABLES]
+        own.append({"name": CA_FILE_VARIABLE, "value": _CA_PATH})
+        mounts.append({"name": "rljob-ca", "mountPath": _CA_DIR, "readOnly": True})
     variables, folders = user["env"], user["volumeMounts"]
     assert isinstance(variables, list), "a list of the manifest"
     assert isinstance(folders, list), "a list of the manifest"
@@ -85,3 +99,9 @@ def _container(inputs: Inputs, user: Manifest) -> Manifest:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         **({"envFrom": user["envFrom"]} if user["envFrom"] else {}),
     }
+
+
+def _gateway(inputs: Inputs) -> process_config.GatewayConfig:
+    gateway = inputs.configs.rollouts[0].gateway
+    assert gateway is not None, "a rule of the manifest: agents have a gateway"
+    return gateway

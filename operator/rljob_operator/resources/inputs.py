@@ -89,6 +89,11 @@ def _judge_pod(verifier: PodSpec) -> PodSpec:
     return PodSpec().model_copy(update={name: getattr(verifier, name) for name in _JUDGE_HAS})
 
 
+def certificate_secret(job: RLJob, role: enums.Role) -> str:
+    """Return the name of the Secret with a role's certificate and key, and the CAs that the job trusts."""
+    return f"{job.metadata.name}-tls-{role}"
+
+
 def selector(inputs: Inputs, role: enums.Role) -> dict[str, str]:
     """Return the labels by which pods of a role are found; the uid keeps jobs of one namespace apart."""
     return {"rljob.dev/uid": inputs.job.metadata.uid, "rljob.dev/role": str(role)}

@@ -9,6 +9,7 @@ from rljob_operator.resources import config, container, overlay, storage
 from rljob_operator.resources.inputs import (
     Inputs,
     Manifest,
+    certificate_secret,
     child_name,
     first_config,
     labels,
@@ -147,7 +148,7 @@ def _common_volumes(inputs: Inputs, role: enums.Role) -> list[Manifest]:
     ]
     if first_config(inputs, role).tls is not None:
         # Group-readable: the key is read by fsGroup, not by the world.
-        secret = {"secretName": f"{inputs.job.metadata.name}-tls-{role}", "defaultMode": 0o440}
+        secret = {"secretName": certificate_secret(inputs.job, role), "defaultMode": 0o440}
         volumes.append({"name": "rljob-tls", "secret": secret})
     if code := _code_map(inputs, role):
         volumes.append({"name": "rljob-code", "configMap": {"name": code}})

@@ -2,7 +2,7 @@
 
 from collections.abc import Set
 
-from rljob_api import enums
+from rljob_api import enums, process_config
 from rljob_api.manifest.job import JobSpec
 from rljob_operator.resources import container
 from rljob_operator.resources.inputs import (
@@ -20,11 +20,14 @@ from rljob_operator.resources.inputs import (
 def service(inputs: Inputs, role: enums.Role) -> Manifest:
     """Return the Service `<job>-<role>`.
 
-    A trainer's and a coordinator's pods are found before they are ready: a rendezvous must not wait for readiness.
+    A trainer's and a coordinator's pods are found before they are ready: a rendezvous must not wait for readiness. So
+    are rollouts that agents dial by the names of their pods: a session goes on while its rollout is behind or drains.
     Headless for verifiers too, so that a client sees every pod and spreads its calls itself.
     """
-    early = role in (enums.Role.TRAINER, enums.Role.COORDINATOR)
-    ports = container.ports(first_config(inputs, role))
+    config = first_config(inputs, role)
+    by_name = isinstance(config, process_config.RolloutConfig) and bool(config.gateway and config.gateway.service)
+    early = by_name or role in (enums.Role.TRAINER, enums.Role.COORDINATOR)
+    ports = container.ports(config)
     return {
         "apiVersion": "v1",
         "kind": "Service",

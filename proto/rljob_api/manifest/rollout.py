@@ -57,8 +57,10 @@ ENGINE_KEYS = {
 
 PIPELINE_KEY = "pipeline_parallel_size"
 
-# What an agent's environment says: where it asks for tasks, and the file with the key that it asks by.
+# What an agent's environment says: where it asks for tasks, the file with the key that it asks by, and that with the
+# CAs by which it knows an encrypted gateway.
 GATEWAY_VARIABLE, KEY_FILE_VARIABLE = "RLJOB_GATEWAY", "RLJOB_GATEWAY_KEY_FILE"
+CA_FILE_VARIABLE = "RLJOB_GATEWAY_CA_FILE"
 # The gateway's key in the environment of who serves it.
 KEY_VARIABLE = "RLJOB_GATEWAY_KEY"
 # Of nodes and of clouds, which give credentials to whoever asks there.

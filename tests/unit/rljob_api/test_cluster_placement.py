@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
 from rljob_api import process_config, resolve
-from rljob_api.cluster_placement import cluster_placement, rendezvous_host
+from rljob_api.cluster_placement import cluster_placement, gateway_url, rendezvous_host, tls_files
 from rljob_api.manifest.job import RLJob
 
 MakeJob = Callable[..., RLJob]
@@ -48,6 +48,25 @@ def test_rollouts_serve_agents_on_the_port_of_the_manifest(make_job: MakeJob) ->
     job = in_cluster(make_job({"workflow.type": "external", "rollout.gateway": {"port": 50_060}}))
     gateway = resolve.resolve(job, cluster_placement(job, verifier_cores=1)).rollouts[0].gateway
     assert gateway == process_config.GatewayConfig(bind_host="0.0.0.0", host="", port=50_060)
+
+
+def test_where_a_job_has_certificates_rollouts_are_dialed_by_what_these_name(make_job: MakeJob) -> None:
+    job = in_cluster(make_job({"workflow.type": "external", "rollout.gateway": {}}))
+    placement = cluster_placement(job, verifier_cores=1, tls=tls_files("cluster.local"))
+    gateway = resolve.resolve(job, placement).rollouts[0].gateway
+    assert gateway is not None
+    assert gateway_url(job, gateway) == "https://job-rollout.team.svc:50055"
+    assert [gateway.in_pod(address).url for address in ("10.1.2.3", "fd00::7", "fd00::")] == [
+        "https://10-1-2-3.job-rollout.team.svc:50055",
+        "https://fd00--7.job-rollout.team.svc:50055",
+        # CoreDNS's own name for it.
+        "https://fd00--0.job-rollout.team.svc:50055",
+    ]
+    plain = gateway.model_copy(update={"service": ""})
+    assert [plain.in_pod(address).url for address in ("10.1.2.3", "fd00::7")] == [
+        "http://10.1.2.3:50055",
+        "http://[fd00::7]:50055",
+    ]
 
 
 def test_rendezvous_of_another_attempt_is_another_host(make_job: MakeJob) -> None:

@@ -375,7 +375,7 @@ def _gateway(
     # An HTTP server, which no other workflow needs.
     from rljob_workers.rollout.gateway import network
 
-    return network.Gateway(config.gateway, attempts, network.key_of(os.environ))
+    return network.Gateway(config.gateway, attempts, network.key_of(os.environ), config.tls)
 
 
 def flow_of(

@@ -52,7 +52,7 @@ def with_pod_variables(config: ConfigT, environment: Mapping[str, str]) -> Confi
     if isinstance(config, process_config.RolloutConfig) and config.peers is not None and address:
         resolved["peers"] = config.peers.model_copy(update={"host": address})
     if isinstance(config, process_config.RolloutConfig) and config.gateway is not None and address:
-        resolved["gateway"] = config.gateway.model_copy(update={"host": address})
+        resolved["gateway"] = config.gateway.in_pod(address)
     if isinstance(config, process_config.TrainerConfig):
         resolved |= {
             field: _number(name, environment[name], least)

@@ -12,6 +12,7 @@ from rljob_api.manifest.job import RLJob
 from rljob_api.validation.load import load_manifest
 from rljob_operator.pki import certificates, secrets
 from rljob_operator.pki.rotation import DAY_S
+from rljob_operator.resources import inputs
 from rljob_testing import examples
 
 EXAMPLE = examples.EXAMPLES / "addition-cpu.yaml"
@@ -41,7 +42,7 @@ def _value(held: Held, name: str, key: str) -> bytes:
 
 
 def _leaf(held: Held, role: enums.Role) -> bytes:
-    return _value(held, secrets.leaf_name(JOB, role), "tls.crt")
+    return _value(held, inputs.certificate_secret(JOB, role), "tls.crt")
 
 
 def test_a_new_job_gets_a_ca_and_a_leaf_per_role() -> None:

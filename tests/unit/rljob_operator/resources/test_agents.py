@@ -1,5 +1,6 @@
 """The agents of a job as a cluster has them: a confined pod of the user's image, and where it may go."""
 
+import dataclasses
 import json
 import pathlib
 from typing import Any, Protocol
@@ -7,10 +8,10 @@ from typing import Any, Protocol
 import pytest
 import yaml
 
-from rljob_api import enums, suites
+from rljob_api import cluster_placement, enums, resolve, suites
 from rljob_api.manifest.job import RLJob
 from rljob_operator.queueing import workload
-from rljob_operator.resources import agents, children, config, inputs, network, workloads
+from rljob_operator.resources import agents, children, config, inputs, network, services, workloads
 
 A, R, V, T, C = (
     enums.Role.AGENTS,
@@ -43,6 +44,13 @@ def made(example: Example, **spec: object) -> inputs.Inputs:
     return example.make(**EXTERNAL, rollout=rollout, agents={"replicas": 3, "pod": pod, **spec})
 
 
+def encrypted(job: inputs.Inputs) -> inputs.Inputs:
+    """Return a job with certificates, as it is by default."""
+    files = cluster_placement.tls_files("cluster.local")
+    placement = cluster_placement.cluster_placement(job.job, verifier_cores=2, tls=files)
+    return dataclasses.replace(job, configs=resolve.resolve(job.job, placement))
+
+
 def everything(job: inputs.Inputs) -> list[Any]:
     return [*children.foundation(job), *children.workloads(job, attempt=1, rollouts=1)]
 
@@ -63,7 +71,7 @@ def egress(job: inputs.Inputs, role: enums.Role = A) -> Any:
 def test_children_of_a_job_with_agents_are_those_that_were_reviewed(
     example: Example, request: pytest.FixtureRequest
 ) -> None:
-    job = made(example, command=["python", "agent.py"], egress=[{"cidr": "0.0.0.0/0"}])
+    job = encrypted(made(example, command=["python", "agent.py"], egress=[{"cidr": "0.0.0.0/0"}]))
     theirs = [child for child in everything(job) if child["metadata"]["name"] == "sums-agents"]
     text = yaml.safe_dump_all(theirs, sort_keys=False, width=120)
     if request.config.getoption("--write-goldens", default=False):
@@ -104,6 +112,47 @@ def test_an_agent_is_told_the_gateway_and_the_file_of_its_key(example: Example) 
     assert volume["secret"]["items"] == [{"key": "token", "path": "key"}]
     (mount,) = (each for each in box(made(example))["volumeMounts"] if each["name"] == volume["name"])
     assert mount == {"name": "rljob-gateway", "mountPath": "/etc/rljob-gateway", "readOnly": True}
+
+
+@pytest.mark.covers("security")
+def test_an_agent_of_an_encrypted_gateway_has_the_cas_of_the_job_and_no_certificate_of_a_role(example: Example) -> None:
+    job = encrypted(made(example))
+    variables = {each["name"]: each.get("value") for each in box(job)["env"]}
+    assert variables["RLJOB_GATEWAY"] == "https://sums-rollout.team.svc:50055"
+    trusting = ("RLJOB_GATEWAY_CA_FILE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
+    assert {variables[name] for name in trusting} == {"/etc/rljob-ca/ca.crt"}
+    volumes = [each for each in own(job)["template"]["spec"]["volumes"] if "tls" in str(each.get("secret"))]
+    assert volumes == [
+        {
+            "name": "rljob-ca",
+            "secret": {"secretName": "sums-tls-rollout", "items": [{"key": "ca.crt", "path": "ca.crt"}]},
+        }
+    ]
+    assert {"name": "rljob-ca", "mountPath": "/etc/rljob-ca", "readOnly": True} in box(job)["volumeMounts"]
+
+
+def test_a_gateway_in_plain_text_leaves_alone_whom_an_image_trusts(example: Example) -> None:
+    job = made(example)
+    assert not [each for each in box(job)["env"] if "CERT" in each["name"] or "CA_" in each["name"]]
+    assert not [each for each in own(job)["template"]["spec"]["volumes"] if each["name"] == "rljob-ca"]
+
+
+def test_an_image_may_trust_whom_it_needs_and_is_told_the_cas_all_the_same(example: Example) -> None:
+    env = [{"name": "SSL_CERT_FILE", "value": "/own.pem"}]
+    job = encrypted(made(example, pod={"image": "example/agent:2", "env": env}))
+    variables = {each["name"]: each.get("value") for each in box(job)["env"]}
+    assert variables["SSL_CERT_FILE"] == "/own.pem"
+    assert variables["RLJOB_GATEWAY_CA_FILE"] == "/etc/rljob-ca/ca.crt"
+
+
+def test_rollouts_that_are_dialed_by_name_are_found_while_they_are_behind_or_drain(example: Example) -> None:
+    def found(job: inputs.Inputs) -> bool:
+        spec: Any = services.service(job, R)["spec"]
+        return bool(spec["publishNotReadyAddresses"])
+
+    assert (found(encrypted(made(example))), found(made(example)), found(encrypted(example.make()))) == (
+        True, False, False,
+    )  # fmt: skip
 
 
 def test_the_manifest_may_set_a_folder_of_the_image_but_not_where_the_gateway_is(example: Example) -> None:

@@ -44,7 +44,11 @@ def test_a_rollout_learns_the_address_of_its_pod_under_which_it_serves_agents(tm
     rollout = sections.make_config(process_config.RolloutConfig, tmp_path, gateway=gateway)
     found = boot.with_pod_variables(rollout, {"RLJOB_POD_IP": "10.1.2.3"})
     assert found.gateway is not None
-    assert found.gateway.host == "10.1.2.3"
+    assert found.gateway.url == "http://10.1.2.3:50055"
+    encrypted = rollout.model_copy(update={"gateway": gateway.model_copy(update={"service": "sums-rollout.team.svc"})})
+    named = boot.with_pod_variables(encrypted, {"RLJOB_POD_IP": "10.1.2.3"})
+    assert named.gateway is not None
+    assert named.gateway.url == "https://10-1-2-3.sums-rollout.team.svc:50055"
 
 
 def test_without_variables_the_file_holds(trainer: process_config.TrainerConfig) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hmac
 import logging
+import ssl
 from collections.abc import Callable, Iterable, Iterator
 
 from aiohttp import web
@@ -151,14 +152,17 @@ class Listener:
         self._routes = routes
         self._runner: web.AppRunner | None = None
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port, which is a free one for 0. Raises OSError if it is taken."""
+    async def start(self, host: str, port: int, encryption: ssl.SSLContext | None = None) -> int:
+        """Listen, and return the port, which is a free one for 0. Raises OSError if it is taken.
+
+        encryption: None for plain text.
+        """
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         app.add_routes(self._routes)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         try:
-            await web.TCPSite(runner, host, port).start()
+            await web.TCPSite(runner, host, port, ssl_context=encryption).start()
         except OSError:
             await runner.cleanup()
             raise

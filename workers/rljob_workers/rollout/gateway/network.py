@@ -17,6 +17,7 @@ from rljob_api import errors, process_config
 from rljob_api.manifest.rollout import KEY_VARIABLE
 from rljob_workers.rollout.gateway import calls, sessions
 from rljob_workers.rollout.gateway.dialects import openai_form
+from rljob_workers.rpc import https
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +39,17 @@ def key_of(environment: Mapping[str, str]) -> str:
 class Gateway:
     """The port. `async with`; serves from the first to the last line of the block."""
 
-    def __init__(self, config: process_config.GatewayConfig, open_sessions: sessions.Sessions, key: str) -> None:
-        """`config` says where."""
+    def __init__(
+        self,
+        config: process_config.GatewayConfig,
+        open_sessions: sessions.Sessions,
+        key: str,
+        tls: process_config.TlsConfig | None = None,
+    ) -> None:
+        """`config` says where, and whether connections are encrypted: by the certificate of `tls` then."""
         self._config, self._sessions, self._key = config, open_sessions, key
+        assert tls is not None or not config.service, "what certificates name has a certificate"
+        self._tls = tls if config.service else None
         self._listener = calls.Listener(
             [
                 web.post("/v1/sessions", self._take),
@@ -51,12 +60,13 @@ class Gateway:
         self._address = ""
 
     async def __aenter__(self) -> "Gateway":
-        """Raises UnavailableError if the port is taken."""
+        """Raises UnavailableError if the port is taken, or the certificate cannot be read."""
+        encryption = None if self._tls is None else https.server_context(self._tls)
         try:
-            port = await self._listener.start(self._config.bind_host, self._config.port)
+            port = await self._listener.start(self._config.bind_host, self._config.port, encryption)
         except OSError as error:
             raise errors.UnavailableError(f"port {self._config.port} of the gateway: {error}") from error
-        self._address = f"http://{process_config.host_and_port(self._config.host, port)}"
+        self._address = self._config.url_of(self._config.host, port)
         logger.info("served agents on port %d", port, extra={"event": "gateway_ready"})
         return self
 
