@@ -31,7 +31,9 @@ TASK = protocols.Task(
     record=types.PromptRecord(prompt_id="p", source="s", columns={"prompt": "hi"}), input_ids=(10,), prompt_text="hi"
 )
 TOOL = {"name": "f", "description": "Does.", "parameters": {"type": "object", "properties": {}}}
-TEXTS = ("yes", " no ", "", '<tool_call>{"name": "f", "arguments": {"b":  [1]}}</tool_call>', "so it is")
+CALL = '<tool_call>{"name": "f", "arguments": {"b":  [1]}}</tool_call>'
+# Calls after text and after one another, and one that cannot be read after one that can.
+TEXTS = ("yes", " no ", "", CALL, "so it is", f"I ask. {CALL}\n{CALL}", f"{CALL}<tool_call>f</tool_call>")
 CALLS_PER_EPISODE = 20
 DEFAULT_SAMPLING = types.Sampling()
 # Every so often an agent rewrites what was answered.

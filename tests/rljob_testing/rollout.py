@@ -64,8 +64,8 @@ class FakeTokens:
     def encode_more(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, text))
 
-    def tool_parser(self, name: str, *, field: str) -> reading.Parser | None:  # as a tokenizer is asked
-        return None if name == "none" else read_marked
+    def tool_notation(self, name: str, *, field: str) -> reading.Notation | None:  # as a tokenizer is asked
+        return None if name == "none" else reading.Notation(parser=read_marked, marks=reading.MARKS["hermes"])
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(chr(token) for token in ids if token != 2)

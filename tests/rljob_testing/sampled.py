@@ -30,7 +30,9 @@ class PairTokens(fakes.FakeTokens):
 
 
 class PairModel:
-    """Answers with the given texts in turn, and keeps what it was asked with and what it said."""
+    """Answers with the given texts in turn, token by token to who follows, and keeps what it was asked with and what it
+    said.
+    """
 
     def __init__(self, texts: Sequence[str] = ()) -> None:
         self.texts = list(texts)
@@ -48,6 +50,9 @@ class PairModel:
             stop_reason="stop",
         )
         self.said[request.input_ids].append(result)
+        for end in range(1, len(text) + 1 if request.on_tokens is not None else 0):
+            assert request.on_tokens is not None, "the line above"
+            request.on_tokens(result.output_ids[:end])
         return result
 
     def check(self, rows: Iterable[types.Trajectory]) -> collections.Counter[int]:

@@ -32,6 +32,10 @@ WRITTEN = {
         "So.<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=unit>\nkm\n</parameter>\n"
         "</function>\n</tool_call>"
     ),
+    "glm45": (
+        "So.<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n"
+        "<arg_key>unit</arg_key>\n<arg_value>km</arg_value>\n</tool_call>"
+    ),
     "mistral": '[TOOL_CALLS] [{"name": "add", "arguments": {"a": 1, "unit": "km"}}]',
     "llama3_json": '<|python_tag|>{"name": "add", "parameters": {"a": 1, "unit": "km"}}',
 }
@@ -39,6 +43,7 @@ WRITTEN = {
 TEMPLATES = {
     "hermes": "{{ '<tool_call>' }}",
     "qwen3_coder": "{{ '<tool_call><function=' }}",
+    "glm45": "{{ '<tool_call><arg_key>' }}",
     "mistral": "{{ '[TOOL_CALLS]' }}",
     "llama3_json": "{{ '<|python_tag|>' }}",
 }
@@ -61,24 +66,38 @@ def test_what_a_model_writes_is_read_by_name_and_by_its_chat_template(
     parser: str, by: str, tmp_path: pathlib.Path
 ) -> None:
     tokens = tokens_of(tmp_path, TEMPLATES[parser] if by == "chat template" else "{{ 'no tools' }}")
-    found = tokens.tool_parser(parser if by == "name" else tools.AUTO, field=FIELD)
+    found = tokens.tool_notation(parser if by == "name" else tools.AUTO, field=FIELD)
     assert found is not None
     # As an engine's ids are read: special tokens may be what marks a call.
     text = tokens.decode_exact(tokens.encode(WRITTEN[parser]))
-    read = tools.calls_in(text, found, tools=TOOLS, prefix="call-0")
+    read = tools.calls_in(text, found.parser, tools=TOOLS, prefix="call-0")
     assert read is not None
     content, (call,) = read
     assert (call.name, json.loads(call.arguments), len(call.id)) == ("add", ARGUMENTS, 9)
     assert content == ("So." if WRITTEN[parser].startswith("So.") else "")
-    assert tools.calls_in(text, found, tools=TOOLS, prefix="call-0") == read
+    assert tools.calls_in(text, found.parser, tools=TOOLS, prefix="call-0") == read
+
+
+@pytest.mark.parametrize("parser", [name for name in WRITTEN if name in tools.MARKS])
+def test_calls_that_are_whole_are_read_alike_before_the_rest_is_there(parser: str, tmp_path: pathlib.Path) -> None:
+    found = tokens_of(tmp_path, "{{ 'no tools' }}").tool_notation(parser, field=FIELD)
+    assert found is not None
+    assert found.marks is not None
+    first, second = WRITTEN[parser], WRITTEN[parser].removeprefix("So.").replace("km", "m")
+    whole = tools.calls_in(f"{first}\n{second}", found.parser, tools=TOOLS, prefix="call-0")
+    begun = tools.calls_in(first, found.parser, tools=TOOLS, prefix="call-0")
+    assert whole is not None
+    assert begun == (whole[0], whole[1][:1])
+    assert (whole[0], len(whole[1])) == (first[: first.index(found.marks.opens)], 2)
+    assert first.endswith(found.marks.closes)
 
 
 @pytest.mark.parametrize("parser", WRITTEN)
 @pytest.mark.parametrize("text", ["three", "", '<tool_call>{"name"', "[TOOL_CALLS] [", "<|python_tag|>{"])
 def test_a_text_that_is_no_call_is_an_answer(parser: str, text: str, tmp_path: pathlib.Path) -> None:
-    found = tokens_of(tmp_path, "{{ 'no tools' }}").tool_parser(parser, field=FIELD)
+    found = tokens_of(tmp_path, "{{ 'no tools' }}").tool_notation(parser, field=FIELD)
     assert found is not None
-    assert tools.calls_in(text, found, tools=TOOLS, prefix="call-0") is None
+    assert tools.calls_in(text, found.parser, tools=TOOLS, prefix="call-0") is None
 
 
 @pytest.mark.covers("workflows 7")
@@ -87,8 +106,8 @@ def test_an_unknown_name_is_refused_with_the_names_that_there_are(tmp_path: path
     with pytest.raises(
         errors.ManifestError, match=rf"{FIELD} is 'hermse', but must be auto or one of .*hermes, .*xlam"
     ):
-        tokens.tool_parser("hermse", field=FIELD)
+        tokens.tool_notation("hermse", field=FIELD)
 
 
 def test_a_chat_template_without_a_known_notation_has_no_parser(tmp_path: pathlib.Path) -> None:
-    assert tokens_of(tmp_path, "{{ 'no tools' }}").tool_parser(tools.AUTO, field=FIELD) is None
+    assert tokens_of(tmp_path, "{{ 'no tools' }}").tool_notation(tools.AUTO, field=FIELD) is None

@@ -156,7 +156,7 @@ class PromptTokenizer:
         rendered = self._tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
         return tuple(self._tokenizer(f"\n{rendered}")["input_ids"])
 
-    def tool_parser(self, name: str, *, field: str) -> tools.Parser | None:
+    def tool_notation(self, name: str, *, field: str) -> tools.Notation | None:
         named = tools.parser_of(str(self._tokenizer.chat_template)) if name == tools.AUTO else name
         if named is None:
             return None
@@ -165,7 +165,7 @@ class PromptTokenizer:
 
         if name != tools.AUTO and named not in (there := tool_parsers.names()):
             raise errors.ManifestError(f"{field} is '{name}', but must be auto or one of {', '.join(there)}")
-        return tool_parsers.parser(named, self._tokenizer)
+        return tools.Notation(parser=tool_parsers.parser(named, self._tokenizer), marks=tools.MARKS.get(named))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text without special tokens and without clean-up of spaces."""

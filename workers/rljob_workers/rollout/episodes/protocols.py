@@ -170,9 +170,9 @@ class Tokens(Protocol):
     def encode_more(self, text: str) -> tuple[int, ...]:
         """Return the ids of a plain text that goes on."""
 
-    def tool_parser(self, name: str, *, field: str) -> "tools.Parser | None":
-        """Return the parser of tool calls of that name; for `auto` the one for the chat template, None if there is
-        none. Raises ManifestError that names `field` and the parsers.
+    def tool_notation(self, name: str, *, field: str) -> "tools.Notation | None":
+        """Return the notation of tool calls whose parser has that name; for `auto` that of the chat template, None if
+        there is none. Raises ManifestError that names `field` and the parsers.
         """
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -83,7 +83,7 @@ async def _streamed(
     answering = asyncio.ensure_future(attempt.answer(call, heard))
     answering.add_done_callback(lambda _: heard.end())
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-    sent, stream = "", None
+    stream, sent = None, fields.assistant("")
     try:
         async for piece in heard.pieces():
             if stream is None:
@@ -91,8 +91,12 @@ async def _streamed(
                 stream = dialect.stream(call, heard.opening)
                 await response.prepare(request)
                 await _write(response, stream.begin())
-            await _write(response, stream.text(piece))
-            sent += piece
+            if isinstance(piece, str):
+                await _write(response, stream.text(piece))
+                sent = fields.assistant(sent.content + piece)
+            else:
+                await _write(response, stream.called(piece))
+                sent = fields.assistant(sent.content, *sent.tool_calls, piece)
         try:
             answer = await _finished(answering, sent)
         except RefusedError as refused:
@@ -106,8 +110,7 @@ async def _streamed(
                 stream = dialect.stream(call, answer)
                 await response.prepare(request)
                 begun = stream.begin()
-            rest = answer.output.content[len(sent) :]
-            await _write(response, [*begun, *(stream.text(rest) if rest else ()), *stream.end(answer)])
+            await _write(response, [*begun, *_rest(stream, answer, sent)])
         await response.write_eof()
     except ConnectionResetError:
         # The client is gone. What it asked for is sampled to its end all the same, as without a stream.
@@ -117,12 +120,26 @@ async def _streamed(
     return response
 
 
-async def _finished(answering: "asyncio.Future[conversation.Answer]", sent: str) -> conversation.Answer:
+async def _finished(
+    answering: "asyncio.Future[conversation.Answer]", sent: conversation.Message
+) -> conversation.Answer:
     with _refusals():
         answer = await answering
-        if not answer.output.content.startswith(sent):
-            raise errors.EngineError("the text that was streamed is not how the answer begins")
+        output, calls = answer.output, sent.tool_calls
+        # Once a call was sent, the text before it is whole.
+        goes_on = output.content == sent.content if calls else output.content.startswith(sent.content)
+        if not goes_on or output.tool_calls[: len(calls)] != calls:
+            raise errors.EngineError("what was streamed is not how the answer begins")
     return answer
+
+
+def _rest(stream: registry.Stream, answer: conversation.Answer, sent: conversation.Message) -> Iterator[str]:
+    """Yield the events of what was not sent yet."""
+    if text := answer.output.content[len(sent.content) :]:
+        yield from stream.text(text)
+    for call in answer.output.tool_calls[len(sent.tool_calls) :]:
+        yield from stream.called(call)
+    yield from stream.end(answer)
 
 
 async def _write(response: web.StreamResponse, events: Iterable[str]) -> None:

@@ -61,10 +61,15 @@ class Answer(Opening):
 
 
 class Follower(Protocol):
-    """Hears of an answer while it is sampled: once how it opens, then its text. What is left comes with the answer."""
+    """Hears of an answer while it is sampled: once how it opens, then its text, then its calls of tools. What is left
+    comes with the answer.
+    """
 
     def begun(self, opening: Opening) -> None:
         """Hear that an answer begins."""
 
     def grew(self, text: str) -> None:
         """Hear what comes next of its text."""
+
+    def called(self, call: ToolCall) -> None:
+        """Hear its next call of a tool, which is whole. No text comes after it."""

@@ -1,6 +1,7 @@
 """Answers the calls of one episode, and makes its rows of them once the agent is done."""
 
 import dataclasses
+import functools
 import time
 
 import pydantic
@@ -29,15 +30,15 @@ class ProxyConfig(pydantic.BaseModel):
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReader:
     """Reads calls of tools out of answers, in the notation that `workflow.config.proxy.toolParser` names or the chat
-    template shows. parser: None if there is none for the template.
+    template shows. notation: None if there is none for the template.
     """
 
     tokens: protocols.Tokens
-    parser: tools.Parser | None
+    notation: tools.Notation | None
 
     def check(self, call: conversation.Call) -> None:
         """Raise BadCallError for tools whose calls no one would read."""
-        if call.tools and self.parser is None:
+        if call.tools and self.notation is None:
             raise fields.BadCallError(
                 "tools: the chat template of the model shows no notation of tool calls that is known; name the parser"
                 f" in {TOOL_PARSER_FIELD}"
@@ -45,19 +46,19 @@ class ToolReader:
 
     def output(self, sampled: turns.Answer, call: conversation.Call, *, name: str) -> conversation.Message:
         """Return the answer as a message; `name` is the call's."""
-        if not call.tools or self.parser is None:
+        if not call.tools or self.notation is None:
             return fields.assistant(sampled.text)
         ids = sampled.result.output_ids
         # Some notations are special tokens; the end mark is not the parser's affair.
         whole = self.tokens.decode_exact(ids[:-1] if ids[-1] in self.tokens.eos_ids else ids)
         text = generation.completion_text(whole, sampled.result, sampled.request.sampling)
-        read = tools.calls_in(text, self.parser, tools=call.tools, prefix=name)
+        read = tools.calls_in(text, self.notation.parser, tools=call.tools, prefix=name)
         return fields.assistant(sampled.text) if read is None else fields.assistant(read[0], *read[1])
 
 
 def tool_reader(config: ProxyConfig, tokens: protocols.Tokens) -> ToolReader:
     """Return the reader that a config asks for. Raises ManifestError for a parser that does not exist."""
-    return ToolReader(tokens=tokens, parser=tokens.tool_parser(config.tool_parser, field=TOOL_PARSER_FIELD))
+    return ToolReader(tokens=tokens, notation=tokens.tool_notation(config.tool_parser, field=TOOL_PARSER_FIELD))
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -76,17 +77,16 @@ class EpisodeCalls:
     ) -> conversation.Answer:
         """Generate the answer to a call. Raises BadCallError, EngineError, or EpisodeError if no context is left.
 
-        A follower hears no text where the call has tools: only the whole answer says which of it calls one.
+        A follower hears nothing where the call has tools of a notation that only a whole answer can be read in.
         """
         self.tool_reader.check(call)
         place = self.history.place(call)
         ids = rendering.prompt_ids(call, place, self.asker)
         interaction = self.history.begin(call, prompt_ids=ids, place=place)
         opening = conversation.Opening(id=interaction.id, num_prompt_tokens=len(ids), created_at_s=int(time.time()))
-        on_tokens = None
-        if follower is not None and not call.tools:
+        growing = None if follower is None else self._growing(call, follower, name=interaction.id)
+        if growing is not None and follower is not None:
             follower.begun(opening)
-            on_tokens = self._growing_text(follower).read
         try:
             sampled = await self.asker.ask(
                 self.client,
@@ -94,7 +94,7 @@ class EpisodeCalls:
                 context=ids,
                 gconfig=self.gconfig,
                 max_new_tokens=min(call.max_tokens or self.gconfig.max_tokens, self.gconfig.max_tokens),
-                on_tokens=on_tokens,
+                on_tokens=None if growing is None else growing.read,
             )
         except errors.EpisodeError:
             raise
@@ -102,6 +102,8 @@ class EpisodeCalls:
             self.failure = error
             raise
         output = self.tool_reader.output(sampled, call, name=interaction.id)
+        if isinstance(growing, streaming.GrowingCalls):
+            output = growing.settled(output)
         self.history.finish(interaction, output=output, result=sampled.result)
         return conversation.Answer(
             id=opening.id,
@@ -112,12 +114,27 @@ class EpisodeCalls:
             created_at_s=opening.created_at_s,
         )
 
-    def _growing_text(self, follower: conversation.Follower) -> streaming.GrowingText:
-        sampling = self.asker.sampling(self.gconfig)
+    def _growing(
+        self, call: conversation.Call, follower: conversation.Follower, *, name: str
+    ) -> streaming.GrowingText | streaming.GrowingCalls | None:
+        """Return what tells the follower of the answer while it is sampled; `name` is the call's."""
+        sampling, decode = self.asker.sampling(self.gconfig), self.asker.tokens.decode
         # What the user asked to keep is part of the text.
         stops = () if sampling.include_stop else sampling.stop
         hold_back = max((len(stop) - 1 for stop in stops), default=0)
-        return streaming.GrowingText(decode=self.asker.tokens.decode, hold_back=hold_back, send=follower.grew)
+        notation = self.tool_reader.notation
+        if not call.tools or notation is None:
+            return streaming.GrowingText(decode=decode, hold_back=hold_back, send=follower.grew)
+        if notation.marks is None:
+            return None
+        return streaming.GrowingCalls(
+            decode=decode,
+            decode_exact=self.asker.tokens.decode_exact,
+            hold_back=hold_back,
+            marks=notation.marks,
+            read_calls=functools.partial(tools.calls_in, parser=notation.parser, tools=call.tools, prefix=name),
+            follower=follower,
+        )
 
     async def graded_episode(
         self, grader: protocols.Grader, config: ProxyConfig, *, prompt: str

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from rljob_workers.rollout.gateway import conversation
@@ -30,6 +30,26 @@ _MARKS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("<|python_tag|>",), "llama3_json"),
     (('{"name": function name, "parameters": dictionary of argument name and its value}',), "llama3_json"),
 )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """What is around calls of tools in a text: before the first one, and after each."""
+
+    opens: str
+    closes: str
+
+
+_TOOL_CALL = Marks(opens="<tool_call>", closes="</tool_call>")
+# By vLLM's names of parsers: notations whose calls can be told one by one, each once it is whole.
+MARKS: Mapping[str, Marks] = {
+    "hermes": _TOOL_CALL,
+    "qwen3_coder": _TOOL_CALL,
+    "qwen3_json": _TOOL_CALL,
+    "qwen3_xml": _TOOL_CALL,
+    "glm45": _TOOL_CALL,
+    "glm47": _TOOL_CALL,
+}
 # Mistral's templates take ids of this length alone.
 _ID_LENGTH = 9
 
@@ -47,6 +67,14 @@ class Parser(Protocol):
 
     def __call__(self, text: str, *, tools: str) -> Read:
         """Return text and calls; `text` has the special tokens. May raise anything: a model wrote the text."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Notation:
+    """How a model writes calls. marks: None where only a whole text can be read."""
+
+    parser: Parser
+    marks: Marks | None = None
 
 
 def parser_of(chat_template: str) -> str | None:

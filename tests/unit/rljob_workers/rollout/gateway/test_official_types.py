@@ -62,6 +62,8 @@ def events_of(api: str, answer: conversation.Answer, **more: object) -> list[str
     events = list(stream.begin())
     for letter in answer.output.content:
         events += stream.text(letter)
+    for call in answer.output.tool_calls:
+        events += stream.called(call)
     return [*events, *stream.end(answer)]
 
 

@@ -335,8 +335,9 @@ async def test_a_streamed_call_of_a_tool_is_numbered() -> None:
     agent = Agent(script)
     await run(agent, episodes.FakeModel(CALLS_ADD), max_tokens=128)
     *events, _ = agent.answers[0].text.strip().split("\n\n")
-    *_, made, last = (json.loads(event.removeprefix("data: "))["choices"][0] for event in events)
-    assert made["delta"]["tool_calls"] == [{"index": 0, **called("d522137a2", "add", '{"a": 1}')}]
+    *_, made, grown, last = (json.loads(event.removeprefix("data: "))["choices"][0] for event in events)
+    assert made["delta"]["tool_calls"] == [{"index": 0, **called("d522137a2", "add", "")}]
+    assert grown["delta"]["tool_calls"] == [{"index": 0, "function": {"arguments": '{"a": 1}'}}]
     assert last["finish_reason"] == "tool_calls"
 
 
@@ -409,7 +410,7 @@ async def test_what_a_chat_template_raises_is_the_agents_answer_without_the_conv
 
 async def test_tools_whose_calls_no_parser_would_read_are_refused_with_the_field() -> None:
     class Unknown(fakes.FakeTokens):
-        def tool_parser(self, name: str, *, field: str) -> None:
+        def tool_notation(self, name: str, *, field: str) -> None:
             return None
 
     async def script(agent: Agent) -> float:

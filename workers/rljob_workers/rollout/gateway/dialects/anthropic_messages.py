@@ -61,26 +61,34 @@ class _Events:
 
     def __init__(self, call: conversation.Call, opening: conversation.Opening) -> None:
         self._call, self._opening = call, opening
-        self._num_texts = 0
+        # Of the block that is open, or comes next.
+        self._index, self._has_text = 0, False
 
     def begin(self) -> Iterator[str]:
         message = _message(self._call, self._opening, content=[], ending=None, num_tokens=0)
         yield _event("message_start", message=message)
 
     def text(self, text: str) -> Iterator[str]:
-        if not self._num_texts:
-            self._num_texts = 1
-            yield _event("content_block_start", index=0, content_block={"type": "text", "text": ""})
-        yield _event("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
+        if not self._has_text:
+            self._has_text = True
+            yield _event("content_block_start", index=self._index, content_block={"type": "text", "text": ""})
+        yield _event("content_block_delta", index=self._index, delta={"type": "text_delta", "text": text})
+
+    def called(self, call: conversation.ToolCall) -> Iterator[str]:
+        yield from self._close_text()
+        delta = {"type": "input_json_delta", "partial_json": call.arguments}
+        yield _event("content_block_start", index=self._index, content_block={**_tool_use(call), "input": {}})
+        yield _event("content_block_delta", index=self._index, delta=delta)
+        yield _event("content_block_stop", index=self._index)
+        self._index += 1
+
+    def _close_text(self) -> Iterator[str]:
+        if self._has_text:
+            yield _event("content_block_stop", index=self._index)
+            self._index, self._has_text = self._index + 1, False
 
     def end(self, answer: conversation.Answer) -> Iterator[str]:
-        if self._num_texts:
-            yield _event("content_block_stop", index=0)
-        for index, block in enumerate(_blocks(answer.output)[self._num_texts :], start=self._num_texts):
-            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
-            yield _event("content_block_start", index=index, content_block={**block, "input": {}})
-            yield _event("content_block_delta", index=index, delta=delta)
-            yield _event("content_block_stop", index=index)
+        yield from self._close_text()
         ending = {"stop_reason": _ending(answer), "stop_sequence": None}
         yield _event("message_delta", delta=ending, usage={"output_tokens": answer.num_output_tokens})
         yield _event("message_stop")
@@ -168,10 +176,11 @@ def _tools(values: Mapping[str, object]) -> str:
 def _blocks(output: conversation.Message) -> list[fields.Json]:
     """Return the text, if there is any, and the calls of tools."""
     text: list[fields.Json] = [{"type": "text", "text": output.content}] if output.content else []
-    return text + [
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
-        for call in output.tool_calls
-    ]
+    return text + [_tool_use(call) for call in output.tool_calls]
+
+
+def _tool_use(call: conversation.ToolCall) -> fields.Json:
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
 
 
 def _ending(answer: conversation.Answer) -> str:

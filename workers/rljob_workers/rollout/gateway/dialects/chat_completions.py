@@ -1,5 +1,7 @@
 """POST /v1/chat/completions of OpenAI. Pure."""
 
+import dataclasses
+import itertools
 from collections.abc import Iterator
 
 from rljob_api import types
@@ -46,10 +48,13 @@ class ChatCompletions(openai_form.Refusals):
 
 
 class _Chunks:
-    """The role, pieces of text, calls of tools as one chunk, the ending, the counts if asked for, and the end mark."""
+    """The role, pieces of text, each call of a tool and its arguments, the ending, the counts if asked for, and the end
+    mark.
+    """
 
     def __init__(self, call: conversation.Call, opening: conversation.Opening) -> None:
         self._call, self._head = call, openai_form.head(call, opening, "chat.completion.chunk")
+        self._number = itertools.count()
 
     def begin(self) -> Iterator[str]:
         yield self._chunk({"role": "assistant", "content": ""})
@@ -57,11 +62,12 @@ class _Chunks:
     def text(self, text: str) -> Iterator[str]:
         yield self._chunk({"content": text})
 
+    def called(self, call: conversation.ToolCall) -> Iterator[str]:
+        index = next(self._number)
+        yield self._chunk({"tool_calls": [{"index": index, **_tool_call(dataclasses.replace(call, arguments=""))}]})
+        yield self._chunk({"tool_calls": [{"index": index, "function": {"arguments": call.arguments}}]})
+
     def end(self, answer: conversation.Answer) -> Iterator[str]:
-        if calls := answer.output.tool_calls:
-            yield self._chunk(
-                {"tool_calls": [{"index": index, **_tool_call(call)} for index, call in enumerate(calls)]}
-            )
         yield self._chunk({}, openai_form.ending(answer))
         if self._call.include_usage:
             yield fields.event({**self._head, "choices": [], "usage": openai_form.usage(answer)})

@@ -49,6 +49,9 @@ class _Chunks:
     def text(self, text: str) -> Iterator[str]:
         yield fields.event({**self._head, "choices": [_choice(text, None)]})
 
+    def called(self, call: conversation.ToolCall) -> Iterator[str]:
+        raise AssertionError(f"a plain prompt declares no tools, and {call.name} was called")
+
     def end(self, answer: conversation.Answer) -> Iterator[str]:
         yield fields.event({**self._head, "choices": [_choice("", openai_form.ending(answer))]})
         if self._call.include_usage:

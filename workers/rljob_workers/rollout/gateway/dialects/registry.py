@@ -17,8 +17,11 @@ class Stream(Protocol):
     def text(self, text: str) -> Iterator[str]:
         """Yield the next piece of the text."""
 
+    def called(self, call: conversation.ToolCall) -> Iterator[str]:
+        """Yield the next call of a tool."""
+
     def end(self, answer: conversation.Answer) -> Iterator[str]:
-        """Yield what comes after the text: calls of tools, how the answer ended, counts."""
+        """Yield what comes after text and calls: how the answer ended, counts."""
 
 
 class Dialect(Protocol):

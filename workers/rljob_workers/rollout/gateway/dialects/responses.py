@@ -37,7 +37,7 @@ class Responses(openai_form.Refusals):
         counts = openai_form.usage(answer)
         return {
             "id": answer.id, "object": "response", "created_at": answer.created_at_s, "model": call.model,
-            "status": "incomplete" if answer.truncated else "completed",
+            "status": _status(answer),
             "incomplete_details": {"reason": "max_output_tokens"} if answer.truncated else None,
             "output": _items(answer), "parallel_tool_calls": bool(call.tools),
             "tool_choice": "auto" if call.tools else "none", "tools": [],
@@ -60,7 +60,9 @@ class _Events:
     def __init__(self, dialect: Responses, call: conversation.Call, opening: conversation.Opening) -> None:
         self._dialect, self._call, self._opening = dialect, call, opening
         self._number = itertools.count()
-        self._has_text = False
+        # Of the text that is open, or was; of the item that is open, or comes next.
+        self._text: str | None = None
+        self._index = 0
 
     def begin(self) -> Iterator[str]:
         opening = self._opening
@@ -72,32 +74,45 @@ class _Events:
         yield self._event("response.created", response={**whole, "status": "in_progress", "output": []})
 
     def text(self, text: str) -> Iterator[str]:
-        place: fields.Json = {"item_id": _text_id(self._opening), "output_index": 0, "content_index": 0}
-        if not self._has_text:
-            self._has_text = True
+        if self._text is None:
+            self._text = ""
             item = _text_item(self._opening, "in_progress", [])
-            yield self._event("response.output_item.added", output_index=0, item=item)
-            yield self._event("response.content_part.added", **place, part=_part(""))
-        yield self._event("response.output_text.delta", **place, delta=text, logprobs=[])
+            yield self._event("response.output_item.added", output_index=self._index, item=item)
+            yield self._event("response.content_part.added", **self._place(), part=_part(""))
+        self._text += text
+        yield self._event("response.output_text.delta", **self._place(), delta=text, logprobs=[])
+
+    def called(self, call: conversation.ToolCall) -> Iterator[str]:
+        if self._text is not None and not self._index:
+            yield from self._close_text("completed")
+        item = _call_item(call)
+        place: fields.Json = {"item_id": item["id"], "output_index": self._index}
+        empty: fields.Json = {**item, "status": "in_progress", "arguments": ""}
+        yield self._event("response.output_item.added", output_index=self._index, item=empty)
+        yield self._event("response.function_call_arguments.delta", **place, delta=call.arguments)
+        done: fields.Json = {"name": call.name, "arguments": call.arguments}
+        yield self._event("response.function_call_arguments.done", **place, **done)
+        yield self._event("response.output_item.done", output_index=self._index, item=item)
+        self._index += 1
+
+    def _place(self) -> fields.Json:
+        return {"item_id": _text_id(self._opening), "output_index": self._index, "content_index": 0}
+
+    def _close_text(self, status: str) -> Iterator[str]:
+        text = self._text or ""
+        yield self._event("response.output_text.done", **self._place(), text=text, logprobs=[])
+        yield self._event("response.content_part.done", **self._place(), part=_part(text))
+        item = _text_item(self._opening, status, [_part(text)])
+        yield self._event("response.output_item.done", output_index=self._index, item=item)
+        self._index += 1
 
     def end(self, answer: conversation.Answer) -> Iterator[str]:
         whole = self._dialect.answer(self._call, answer)
-        for index, item in enumerate(_items(answer)):
-            place: fields.Json = {"item_id": item["id"], "output_index": index}
-            if item["type"] == "function_call":
-                empty: fields.Json = {**item, "status": "in_progress", "arguments": ""}
-                yield self._event("response.output_item.added", output_index=index, item=empty)
-                yield self._event("response.function_call_arguments.delta", **place, delta=item["arguments"])
-                done: fields.Json = {"name": item["name"], "arguments": item["arguments"]}
-                yield self._event("response.function_call_arguments.done", **place, **done)
-            else:
-                if not self._has_text:
-                    # An answer without a word has a text, too.
-                    yield from self.text("")
-                text = answer.output.content
-                yield self._event("response.output_text.done", **place, content_index=0, text=text, logprobs=[])
-                yield self._event("response.content_part.done", **place, content_index=0, part=_part(text))
-            yield self._event("response.output_item.done", output_index=index, item=item)
+        if not self._index:
+            if self._text is None:
+                # An answer without a word has a text, too.
+                yield from self.text("")
+            yield from self._close_text(_status(answer))
         yield self._event("response.incomplete" if answer.truncated else "response.completed", response=whole)
 
     def _event(self, kind: str, **body: object) -> str:
@@ -129,16 +144,22 @@ def _messages(value: object) -> tuple[conversation.Message, ...]:
 
 def _items(answer: conversation.Answer) -> list[fields.Json]:
     """Return the text, if there is any in addition to calls of tools, and the calls."""
-    output, status = answer.output, "incomplete" if answer.truncated else "completed"
-    message = _text_item(answer, status, [_part(output.content)])
-    calls: list[fields.Json] = [
-        {
-            "type": "function_call", "id": f"fc-{call.id}", "call_id": call.id, "name": call.name,
-            "arguments": call.arguments, "status": "completed",
-        }
-        for call in output.tool_calls
-    ]  # fmt: skip
+    output = answer.output
+    calls = [_call_item(call) for call in output.tool_calls]
+    # A text that calls follow is whole.
+    message = _text_item(answer, "completed" if calls else _status(answer), [_part(output.content)])
     return [message, *calls] if output.content or not calls else calls
+
+
+def _call_item(call: conversation.ToolCall) -> fields.Json:
+    return {
+        "type": "function_call", "id": f"fc-{call.id}", "call_id": call.id, "name": call.name,
+        "arguments": call.arguments, "status": "completed",
+    }  # fmt: skip
+
+
+def _status(answer: conversation.Answer) -> str:
+    return "incomplete" if answer.truncated else "completed"
 
 
 def _part(text: str) -> fields.Json:
