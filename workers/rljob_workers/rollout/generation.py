@@ -127,7 +127,13 @@ def within_context(sampling: types.Sampling, *, prompt_len: int, max_model_len: 
     return dataclasses.replace(sampling, max_tokens=budget)
 
 
-def completion_text(decoded: str, result: GenerationResult, sampling: types.Sampling) -> str:
-    """Return what a grader reads of `decoded`: up to the stop string, unless the user asked to keep it."""
+def completion_text(
+    decoded: str, result: GenerationResult, sampling: types.Sampling, *, own_stops: Sequence[str] = ()
+) -> str:
+    """Return what a grader reads of `decoded`: up to the stop string, unless the user asked to keep those of the job.
+
+    own_stops: of this call alone, which are never part of the text.
+    """
     # The ids keep what was sampled; the grader reads what the user asked for.
-    return decoded.split(result.matched_stop, 1)[0] if result.matched_stop and not sampling.include_stop else decoded
+    is_kept = sampling.include_stop and result.matched_stop not in own_stops
+    return decoded.split(result.matched_stop, 1)[0] if result.matched_stop and not is_kept else decoded

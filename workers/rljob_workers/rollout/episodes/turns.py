@@ -61,17 +61,22 @@ class Asker:
         context: tuple[int, ...],
         gconfig: types.Sampling,
         max_new_tokens: int | None = None,
+        own_stops: Sequence[str] = (),
         on_tokens: Callable[[Sequence[int]], None] | None = None,
     ) -> Answer:
-        """Generate once after `context`; the client gives the call its seed and keeps its budget in the context."""
+        """Generate once after `context`; the client gives the call its seed and keeps its budget in the context.
+
+        own_stops: texts that end this answer, besides those of the job and the template.
+        """
         sampling = self.sampling(gconfig)
+        sampling = dataclasses.replace(sampling, stop=(*sampling.stop, *own_stops))
         if max_new_tokens is not None:
             sampling = dataclasses.replace(sampling, max_tokens=max_new_tokens)
         request = generation.GenerationRequest(
             rid=name, input_ids=context, sampling=sampling, seed=0, on_tokens=on_tokens
         )
         result = await client.generate(request)
-        text = generation.completion_text(self.tokens.decode(result.output_ids), result, sampling)
+        text = generation.completion_text(self.tokens.decode(result.output_ids), result, sampling, own_stops=own_stops)
         return Answer(request=request, result=result, text=text)
 
     def sampling(self, gconfig: types.Sampling) -> types.Sampling:

@@ -29,13 +29,15 @@ class Message:
 class Call:
     """A conversation to go on with, or a plain `prompt` (text, or token ids), and how it is to be answered.
 
-    tools: those that the model may call, as the JSON list that a chat template reads, "" for none. max_tokens: of the
-    answer, None for as many as the job allows. include_usage: count tokens in a stream, too.
+    tools: those that the model may call, as the JSON list that a chat template reads, "" for none. stops: texts that
+    end the answer, besides those of the job. max_tokens: of the answer, None for as many as the job allows.
+    include_usage: count tokens in a stream, too.
     """
 
     messages: tuple[Message, ...] = ()
     prompt: str | tuple[int, ...] | None = None
     tools: str = ""
+    stops: tuple[str, ...] = ()
     max_tokens: int | None = None
     stream: bool = False
     include_usage: bool = False
@@ -53,11 +55,14 @@ class Opening:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Answer(Opening):
-    """What was sampled for a call. `truncated`: the budget ended it."""
+    """What was sampled for a call. `truncated`: the budget ended it. stopped_by: the stop of the call's own that ended
+    it, "" if none did.
+    """
 
     output: Message
     truncated: bool
     num_output_tokens: int
+    stopped_by: str = ""
 
 
 class Follower(Protocol):

@@ -51,7 +51,7 @@ class ToolReader:
         ids = sampled.result.output_ids
         # Some notations are special tokens; the end mark is not the parser's affair.
         whole = self.tokens.decode_exact(ids[:-1] if ids[-1] in self.tokens.eos_ids else ids)
-        text = generation.completion_text(whole, sampled.result, sampled.request.sampling)
+        text = generation.completion_text(whole, sampled.result, sampled.request.sampling, own_stops=call.stops)
         read = tools.calls_in(text, self.notation.parser, tools=call.tools, prefix=name)
         return fields.assistant(sampled.text) if read is None else fields.assistant(read[0], *read[1])
 
@@ -94,6 +94,7 @@ class EpisodeCalls:
                 context=ids,
                 gconfig=self.gconfig,
                 max_new_tokens=min(call.max_tokens or self.gconfig.max_tokens, self.gconfig.max_tokens),
+                own_stops=call.stops,
                 on_tokens=None if growing is None else growing.read,
             )
         except errors.EpisodeError:
@@ -112,6 +113,7 @@ class EpisodeCalls:
             num_prompt_tokens=opening.num_prompt_tokens,
             num_output_tokens=len(sampled.result.output_ids),
             created_at_s=opening.created_at_s,
+            stopped_by=sampled.result.matched_stop if sampled.result.matched_stop in call.stops else "",
         )
 
     def _growing(
@@ -120,7 +122,7 @@ class EpisodeCalls:
         """Return what tells the follower of the answer while it is sampled; `name` is the call's."""
         sampling, decode = self.asker.sampling(self.gconfig), self.asker.tokens.decode
         # What the user asked to keep is part of the text.
-        stops = () if sampling.include_stop else sampling.stop
+        stops = call.stops if sampling.include_stop else (*sampling.stop, *call.stops)
         hold_back = max((len(stop) - 1 for stop in stops), default=0)
         notation = self.tool_reader.notation
         if not call.tools or notation is None:

@@ -48,7 +48,7 @@ class Interaction:
     @property
     def question(self) -> tuple[object, ...]:
         """Return what a repeat of the call has in common with it."""
-        return self.call.messages, self.call.prompt, self.call.tools
+        return self.call.messages, self.call.prompt, self.call.tools, self.call.stops
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -99,7 +99,9 @@ class Interactions:
 
     def _place_of_prompt(self, prompt: str | tuple[int, ...]) -> Place:
         plain = [call for call in self.finished() if type(call.call.prompt) is type(prompt)]
-        continued = [(len(_plain(call)), call.created, call) for call in plain if _begins(prompt, _plain(call))]
+        continued = [
+            (len(text), call.created, call) for call in plain for text in _plain(call) if _begins(prompt, text)
+        ]
         length, _, base = max(continued, default=(0, 0, None), key=lambda candidate: candidate[:2])
         prompts = [call.call.prompt for call in plain if call is not base and call.call.prompt is not None]
         forked = any(length <= len(before) < len(prompt) and _begins(prompt, before) for before in prompts)
@@ -240,13 +242,16 @@ def _joined(key: bytes, message: conversation.Message) -> bytes:
     return hashlib.blake2b(key + repr(message).encode(), digest_size=16).digest()
 
 
-def _plain(call: Interaction) -> str | tuple[int, ...]:
-    """Return prompt and answer of a plain call as its client has them."""
+def _plain(call: Interaction) -> Sequence[str | tuple[int, ...]]:
+    """Return prompt and answer of a plain call as its client may have them: with the stop that ended it, whose ids were
+    sampled, or without.
+    """
     assert call.result is not None, "only of answered calls"
     assert call.output is not None, "only of answered calls"
     if isinstance(call.call.prompt, str):
-        return call.call.prompt + call.output.content
-    return call.ids
+        text = call.call.prompt + call.output.content
+        return (text, text + call.result.matched_stop)
+    return (call.ids,)
 
 
 def _begins(whole: str | tuple[int, ...], first: str | tuple[int, ...]) -> bool:

@@ -49,7 +49,7 @@ def test_messages_of_anthropic_are_those_of_a_chat_template() -> None:
         max_tokens=5,
         stream=True,
         metadata={"user_id": "u"},
-        stop_sequences=[],
+        stop_sequences=["END"],
     )
     assert call.messages == (
         conversation.Message(role="system", content="be good"),
@@ -58,7 +58,7 @@ def test_messages_of_anthropic_are_those_of_a_chat_template() -> None:
         RESULT,
         conversation.Message(role="user", content="well"),
     )
-    assert (call.max_tokens, call.stream, json.loads(call.tools)) == (5, True, SHOWN)
+    assert (call.max_tokens, call.stream, json.loads(call.tools), call.stops) == (5, True, SHOWN, ("END",))
 
 
 @pytest.mark.parametrize("text", ["", "so"])
@@ -128,7 +128,10 @@ TOOL = {"name": "add", "input_schema": {"type": "object"}}
             "messages[0].content[0] must name the call",
         ),
         ("messages", {"messages": [{"role": "assistant", "content": "x"}]}, "answers are not begun for the model"),
-        ("messages", {**ASKED, "stop_sequences": ["x"]}, "stop_sequences is ['x'], which is not supported"),
+        ("messages", {**ASKED, "stop_sequences": ["x", ""]}, "stop_sequences must be a text of 1 to 256"),
+        ("chat/completions", {**ASKED, "stop": ["x"] * 17}, "stop must be a text of 1 to 256 characters, or a list"),
+        ("completions", {"prompt": "a", "stop": [1]}, "stop must be a text"),
+        ("responses", {"input": "a", "stop": "x"}, "not supported: stop"),
         ("messages", {**ASKED, "thinking": {"type": "enabled"}}, "thinking is {'type': 'enabled'}, which is not"),
         ("messages", {**ASKED, "temperature": 0.5}, "temperature is 0.5, but the job samples with 1.0"),
         ("messages", {**ASKED, "tool_choice": {"type": "any"}}, "tool_choice is {'type': 'any'}, but"),

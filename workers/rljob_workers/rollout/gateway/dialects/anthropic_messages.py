@@ -7,8 +7,10 @@ from rljob_api import types
 from rljob_workers.rollout.gateway import conversation
 from rljob_workers.rollout.gateway.dialects import fields
 
-_SERVED = frozenset({"model", "metadata", "max_tokens", "messages", "system", "tools", "tool_choice", "stream"})
-_NEUTRAL: Mapping[str, object] = {"stop_sequences": [], "thinking": {"type": "disabled"}, "service_tier": "auto"}
+_SERVED = frozenset(
+    {"model", "metadata", "max_tokens", "messages", "stop_sequences", "system", "tools", "tool_choice", "stream"}
+)
+_NEUTRAL: Mapping[str, object] = {"thinking": {"type": "disabled"}, "service_tier": "auto"}
 # What it asks of a cache changes no answer.
 _CACHE = "cache_control"
 _TOOL_KEYS = {"name", "description", "input_schema", "type", _CACHE}
@@ -36,15 +38,15 @@ class AnthropicMessages:
             messages=tuple(messages),
             tools=_tools(values),
             max_tokens=fields.max_tokens(values, "max_tokens"),
+            stops=fields.stops(values, "stop_sequences"),
             stream=fields.flag(values, "stream"),
             model=fields.model(values),
         )
 
     def answer(self, call: conversation.Call, answer: conversation.Answer) -> fields.Json:
         """Return the whole answer."""
-        return _message(
-            call, answer, content=_blocks(answer.output), ending=_ending(answer), num_tokens=answer.num_output_tokens
-        )
+        content, num_tokens = _blocks(answer.output), answer.num_output_tokens
+        return _message(call, answer, content=content, ending=_ending(answer), num_tokens=num_tokens)
 
     def stream(self, call: conversation.Call, opening: conversation.Opening) -> "_Events":
         """Return what writes the events."""
@@ -65,7 +67,8 @@ class _Events:
         self._index, self._has_text = 0, False
 
     def begin(self) -> Iterator[str]:
-        message = _message(self._call, self._opening, content=[], ending=None, num_tokens=0)
+        ending = {"stop_reason": None, "stop_sequence": None}
+        message = _message(self._call, self._opening, content=[], ending=ending, num_tokens=0)
         yield _event("message_start", message=message)
 
     def text(self, text: str) -> Iterator[str]:
@@ -89,8 +92,7 @@ class _Events:
 
     def end(self, answer: conversation.Answer) -> Iterator[str]:
         yield from self._close_text()
-        ending = {"stop_reason": _ending(answer), "stop_sequence": None}
-        yield _event("message_delta", delta=ending, usage={"output_tokens": answer.num_output_tokens})
+        yield _event("message_delta", delta=_ending(answer), usage={"output_tokens": answer.num_output_tokens})
         yield _event("message_stop")
 
 
@@ -99,7 +101,7 @@ def _message(
     opening: conversation.Opening,
     *,
     content: list[fields.Json],
-    ending: str | None,
+    ending: Mapping[str, str | None],
     num_tokens: int,
 ) -> fields.Json:
     usage = {
@@ -108,7 +110,7 @@ def _message(
     }  # fmt: skip
     return {
         "id": opening.id, "type": "message", "role": "assistant", "model": call.model, "content": content,
-        "stop_reason": ending, "stop_sequence": None, "usage": usage,
+        **ending, "usage": usage,
     }  # fmt: skip
 
 
@@ -183,10 +185,13 @@ def _tool_use(call: conversation.ToolCall) -> fields.Json:
     return {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
 
 
-def _ending(answer: conversation.Answer) -> str:
+def _ending(answer: conversation.Answer) -> Mapping[str, str | None]:
+    reason = "tool_use" if answer.output.tool_calls else "end_turn"
     if answer.truncated:
-        return "max_tokens"
-    return "tool_use" if answer.output.tool_calls else "end_turn"
+        reason = "max_tokens"
+    elif answer.stopped_by:
+        reason = "stop_sequence"
+    return {"stop_reason": reason, "stop_sequence": answer.stopped_by or None}
 
 
 def _event(kind: str, **body: object) -> str:

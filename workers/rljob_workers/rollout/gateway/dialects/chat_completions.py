@@ -10,6 +10,7 @@ from rljob_workers.rollout.gateway.dialects import fields, openai_form
 
 _SERVED = openai_form.LABELS | {
     "messages", "max_tokens", "max_completion_tokens", "stream", "stream_options", "tools", "tool_choice",
+    "stop",
 }  # fmt: skip
 _NEUTRAL = {
     "n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logprobs": False, "parallel_tool_calls": True,
@@ -28,6 +29,7 @@ class ChatCompletions(openai_form.Refusals):
             messages=tuple(openai_form.message(item, place) for item, place in messages),
             tools=openai_form.tools(values, nested=True),
             max_tokens=fields.max_tokens(values, "max_completion_tokens", "max_tokens"),
+            stops=fields.stops(values, "stop"),
             stream=fields.flag(values, "stream"),
             include_usage=fields.include_usage(values),
             model=fields.model(values),

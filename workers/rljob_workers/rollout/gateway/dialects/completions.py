@@ -6,7 +6,7 @@ from rljob_api import types
 from rljob_workers.rollout.gateway import conversation
 from rljob_workers.rollout.gateway.dialects import fields, openai_form
 
-_SERVED = openai_form.LABELS | {"prompt", "max_tokens", "stream", "stream_options"}
+_SERVED = openai_form.LABELS | {"prompt", "max_tokens", "stop", "stream", "stream_options"}
 _NEUTRAL = {
     "n": 1, "best_of": 1, "echo": False, "suffix": "", "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {},
 }  # fmt: skip
@@ -21,6 +21,7 @@ class Completions(openai_form.Refusals):
         return conversation.Call(
             prompt=_prompt(values.get("prompt")),
             max_tokens=fields.max_tokens(values, "max_tokens"),
+            stops=fields.stops(values, "stop"),
             stream=fields.flag(values, "stream"),
             include_usage=fields.include_usage(values),
             model=fields.model(values),

@@ -9,6 +9,8 @@ from rljob_workers.rollout.gateway import conversation, tools
 
 Json = dict[str, object]
 MAX_TOOLS = 128
+# More than either API takes; a stream holds as many characters back.
+MAX_STOPS, MAX_STOP_LENGTH = 16, 256
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -48,6 +50,21 @@ def max_tokens(body: Mapping[str, object], *keys: str) -> int | None:
             raise BadCallError(f"{key} is {value!r:.80}, but must be a positive integer")
         return value
     return None
+
+
+def stops(body: Mapping[str, object], key: str) -> tuple[str, ...]:
+    """Return the texts that end an answer: one, or a list of them. Raises BadCallError."""
+    value = body.get(key, [])
+    listed_stops = [value] if isinstance(value, str) else value
+    if (
+        not isinstance(listed_stops, list)
+        or len(listed_stops) > MAX_STOPS
+        or not all(isinstance(stop, str) and 0 < len(stop) <= MAX_STOP_LENGTH for stop in listed_stops)
+    ):
+        raise BadCallError(
+            f"{key} must be a text of 1 to {MAX_STOP_LENGTH} characters, or a list of at most {MAX_STOPS} of them"
+        )
+    return tuple(listed_stops)
 
 
 def flag(body: Mapping[str, object], key: str) -> bool:
