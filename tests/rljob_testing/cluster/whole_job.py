@@ -218,9 +218,9 @@ def install(cluster: FullCluster, *settings: str) -> "subprocess.CompletedProces
     return cluster.helm("upgrade", "--install", "rljob", str(CHART), *options)
 
 
-def addition(name: str, changes: Mapping[str, object]) -> Object:
-    """Return the addition example under a name, with its data and a claim of that name mounted, and `changes`."""
-    document: Object = yaml.safe_load((EXAMPLES / "addition-cpu.yaml").read_text())
+def addition(name: str, changes: Mapping[str, object], *, example: str = "addition-cpu") -> Object:
+    """Return an addition example under a name, with its data and a claim of that name mounted, and `changes`."""
+    document: Object = yaml.safe_load((EXAMPLES / f"{example}.yaml").read_text())
     document["metadata"] = {"name": name}
     spec = document["spec"]
     assert isinstance(spec, dict)
