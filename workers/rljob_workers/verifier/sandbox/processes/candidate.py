@@ -62,9 +62,14 @@ def become(
     with open(request_fd, encoding="utf-8", closefd=False) as stream:
         request = json.load(stream)
     reply = Reply(reply_fd, request["nonce"])
+    harness: ModuleType | None = None
     if space is None:
         # Before it is confined: afterwards each file that is looked for has to be asked for.
-        space = None if "tests" in request else preamble()
+        if "tests" in request:
+            sys.meta_path.insert(0, Packages(request["harness"]))
+            harness = sibling_module("pytest_run")
+        else:
+            space = preamble()
         mapped_bytes = import_packages(request["packages"])
     # What packages map, much of it address space that is never touched, is not the program's.
     request["memory_bytes"] += mapped_bytes
@@ -72,9 +77,8 @@ def become(
     # First of all records, so that nothing of the program can unsay it.
     reply.send(ENTERED)
     sys.argv = [""]
-    if "tests" in request:
-        sys.meta_path.insert(0, Packages(request["harness"]))
-        sibling_module("pytest_run").run(request, reply)
+    if harness is not None:
+        harness.run(request, reply)
         return
     compat = request["compat"]
     try:

@@ -1,9 +1,9 @@
 """What runs the tests of a repository inside a candidate's process: pytest, whose results go over the channel back.
 
-`candidate.py` loads this file by path, once its process is confined and finds pytest's packages. The tests and the code
-that they test share this process, so nothing that it says proves anything. It still must not be fooled by accident, or
-by what one line does: what pytest reports, what it heard of exceptions, and what this file saw itself must
-agree.
+`candidate.py` loads this file by path, and pytest with it, before its process is confined and sees a repository. The
+tests and the code that they test share this process, so nothing that it says proves anything. It still must not be
+fooled by accident, or by what one line does: what pytest reports, what it heard of exceptions, and what this file saw
+itself must agree.
 """
 
 import os
