@@ -90,12 +90,14 @@ class FakeCluster:
         self.refusing: dict[str, int] = {}
         self.refusals: dict[Ref, Refusal] = {}
         self._uids = itertools.count(1)
-        self._points = itertools.count()
+        # Before and after each call of the operator's.
+        self.num_points = 0
         self._gone_at: dict[str, float] = {}
         self._had_pods: set[str] = set()
 
     def _point(self) -> None:
-        if next(self._points) in self.kill_at:
+        point, self.num_points = self.num_points, self.num_points + 1
+        if point in self.kill_at:
             raise OperatorKilled
 
     # What the operator calls.
