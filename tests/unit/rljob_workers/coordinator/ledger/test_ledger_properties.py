@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 )
 
 from rljob_api import enums, errors, types
+from rljob_testing.every_example import as_many
 from rljob_workers.coordinator.ledger import audit, checkpoints, groups, leases, retention, steps, versions
 from rljob_workers.coordinator.policy import staleness
 
@@ -264,7 +265,7 @@ def test_the_promises_hold_whatever_happens_in_whatever_order(make_bench: Callab
     run_state_machine_as_test(
         machine(make_bench),
         settings=settings(
-            max_examples=100,
+            max_examples=as_many(100, usually=30),
             stateful_step_count=60,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
