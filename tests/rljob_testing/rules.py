@@ -20,10 +20,10 @@ _DURATION = re.compile(r"(?<=\[)(\d+)([smhd])(?=\])|(?<=offset )(\d+)([smhd])\b|
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def unit_tests(tests: Sequence[Mapping[str, Any]], *, every: str = "1m") -> str:
-    """Return a file of promtool's unit tests over the rules, which are evaluated `every` so often."""
+def unit_tests(tests: Sequence[Mapping[str, Any]], *, every: str = "1m", files: Sequence[pathlib.Path] = FILES) -> str:
+    """Return a file of promtool's unit tests over the rules of these files, which are evaluated `every` so often."""
     document = {
-        "rule_files": list(map(str, FILES)),
+        "rule_files": list(map(str, files)),
         "group_eval_order": list(GROUPS),
         "evaluation_interval": every,
         "tests": list(tests),
@@ -69,6 +69,18 @@ def recorded() -> dict[str, frozenset[str]]:
     more = {"rljob:tokens:rate5m": {"kind"}}
     more |= {name: {"reward"} for name in ("rljob:gradings:increase15m", "rljob:verify_pass:share15m")}
     return {rule["record"]: _JOB | more.get(rule["record"], set()) for rule in rules() if "record" in rule}
+
+
+def with_alert(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
+    """Write the rule files to a folder with one alert, and all that is recorded; no rule reads what an alert says."""
+    written = []
+    for path in FILES:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for group in document["groups"]:
+            group["rules"] = [rule for rule in group["rules"] if rule.get("alert") in (None, name)]
+        written.append(folder / path.name)
+        written[-1].write_text(yaml.safe_dump(document), encoding="utf-8")
+    return written
 
 
 def scaled(folder: pathlib.Path, *, factor: float) -> list[pathlib.Path]:

@@ -35,9 +35,11 @@ def scene(inputs: Input, *, at: str, expr: str, expected: list[dict[str, Any]]) 
     }
 
 
-def run(promtool: Promtool, folder: pathlib.Path, *tests: Test, every: str = "1m") -> None:
+def run(promtool: Promtool, folder: pathlib.Path, *tests: Test, every: str = "1m", alert: str = "") -> None:
+    """alert: what the tests look at alone; without it all alerts are evaluated."""
     path = folder / "tests.yaml"
-    path.write_text(rules.unit_tests(tests, every=every))
+    files = rules.with_alert(folder, alert) if alert else rules.FILES
+    path.write_text(rules.unit_tests(tests, every=every, files=files))
     promtool.test_rules(path)
 
 
@@ -59,6 +61,7 @@ def test_alert_fires_when_it_should_and_not_just_below(promtool: Promtool, tmp_p
         scene({**job, **case.fires}, at=case.at, expr=firing(name), expected=[sample(name, case)]),
         scene({**job, **case.quiet}, at=case.at, expr=firing(name), expected=[]),
         every="5m" if "h" in case.at else "1m",
+        alert=name,
     )
 
 
@@ -97,6 +100,7 @@ def test_a_failure_is_told_for_a_day(promtool: Promtool, tmp_path: pathlib.Path)
         scene(inputs, at="23h", expr=firing("RLJobFailed"), expected=[failed]),
         scene(inputs, at="25h", expr=firing("RLJobFailed"), expected=[]),
         every="10m",
+        alert="RLJobFailed",
     )
 
 
@@ -139,7 +143,7 @@ def test_a_failure_is_told_for_a_day(promtool: Promtool, tmp_path: pathlib.Path)
     ],
 )
 def test_alert_stays_quiet_for(promtool: Promtool, tmp_path: pathlib.Path, name: str, inputs: Input) -> None:
-    run(promtool, tmp_path, scene({INFO: f"1{_LONG}", **inputs}, at="140m", expr=firing(name), expected=[]))
+    run(promtool, tmp_path, scene({INFO: f"1{_LONG}", **inputs}, at="140m", expr=firing(name), expected=[]), alert=name)
 
 
 def test_groups_that_a_filter_takes_out_count_as_those_that_teach_nothing(
@@ -177,6 +181,7 @@ def test_a_case_that_expects_the_wrong_thing_fails(promtool: Promtool, tmp_path:
             promtool,
             tmp_path,
             scene({INFO: f"1{_LONG}", **case.fires}, at=case.at, expr=firing("RLJobDegraded"), expected=[]),
+            alert="RLJobDegraded",
         )
 
 
@@ -198,6 +203,10 @@ def test_alert_says_what_happened_and_where_to_read_on(alert: rules.Alert) -> No
 def test_groups_are_evaluated_in_an_order_that_names_all_of_them() -> None:
     named = [group["name"] for path in rules.FILES for group in yaml.safe_load(path.read_text())["groups"]]
     assert sorted(named) == sorted(rules.GROUPS)
+
+
+def test_no_rule_reads_what_an_alert_says() -> None:
+    assert [rule for rule in rules.rules() if "ALERTS" in rule["expr"]] == []
 
 
 def test_names_of_rules_are_unique() -> None:
