@@ -66,11 +66,12 @@ def verifier_metrics() -> metrics.Metrics:
     return metrics.Metrics(role=enums.Role.VERIFIER, job=JOB)
 
 
-@pytest.fixture
-def obedient(monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(scope="module")
+def obedient() -> Iterator[str]:
     """Return the `name=module:attribute` of the test grader, importable by workers."""
-    monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parent))
-    return "obedient=hostile_graders:Obedient"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(pathlib.Path(__file__).parent))
+        yield "obedient=hostile_graders:Obedient"
 
 
 @pytest.fixture(scope="session")

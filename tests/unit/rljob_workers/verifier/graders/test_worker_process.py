@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+import pytest_asyncio
 
 from rljob_api import enums, errors, process_config, types
 from rljob_workers.runtime import metrics
@@ -27,28 +28,46 @@ O = enums.VerifyOutcome  # noqa: E741  # short in tables
 REWARD = process_config.GraderConfig(name="r", type="obedient")
 
 
-@pytest.fixture
-async def grade(
-    obedient: str, make_config: Callable[..., process_config.VerifierConfig], verifier_metrics: metrics.Metrics
-) -> AsyncIterator[Callable[[str], "asyncio.Future[base.Grade]"]]:
-    config = make_config(REWARD, cpu_limit_s=0.5, wall_limit_s=60.0, execution={"memory": "256Mi"})
-    (grader,) = service.make_graders(config, [obedient])
-    workers = service.make_pool(config, num_slots=1, metrics=verifier_metrics, extra=[obedient])
-    await workers.start()
+Grade = Callable[[str], "asyncio.Future[base.Grade]"]
+Pooled = Callable[[], contextlib.AbstractAsyncContextManager[Grade]]
+# Of `grade`, whose workers serve one test after the other.
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
-    def submit(order: str) -> "asyncio.Future[base.Grade]":
-        item = types.VerifyItem(sample_id="s", attempt=0, prompt="", completion=order, columns={})
-        request = grading.request_of(item, 0, config.rewards[0], grader)
-        # Only what sleeps is to meet the wall cap, however busy this machine is.
-        return workers.submit(dataclasses.replace(request, wall_s=1.0) if order == "sleep" else request)
 
-    yield submit
-    await workers.close()
+@pytest.fixture(scope="module")
+def pooled(obedient: str, make_config: Callable[..., process_config.VerifierConfig]) -> Pooled:
+    """Return what starts a worker and a spare one, and yields what gives them an order."""
+
+    @contextlib.asynccontextmanager
+    async def pool() -> AsyncIterator[Grade]:
+        config = make_config(REWARD, cpu_limit_s=0.5, wall_limit_s=60.0, execution={"memory": "256Mi"})
+        (grader,) = service.make_graders(config, [obedient])
+        reported = metrics.Metrics(role=enums.Role.VERIFIER, job=config.job)
+        workers = service.make_pool(config, num_slots=1, metrics=reported, extra=[obedient])
+        await workers.start()
+
+        def submit(order: str) -> "asyncio.Future[base.Grade]":
+            item = types.VerifyItem(sample_id="s", attempt=0, prompt="", completion=order, columns={})
+            request = grading.request_of(item, 0, config.rewards[0], grader)
+            # Only what sleeps is to meet the wall cap, however busy this machine is.
+            return workers.submit(dataclasses.replace(request, wall_s=1.0) if order == "sleep" else request)
+
+        try:
+            yield submit
+        finally:
+            await workers.close()
+
+    return pool
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def grade(pooled: Pooled) -> AsyncIterator[Grade]:
+    async with pooled() as submit:
+        yield submit
 
 
 # Far more than a limit, a kill and the start of a worker take on a busy machine, and far less than what misbehaves.
 MOST_S = 90.0
-Grade = Callable[[str], "asyncio.Future[base.Grade]"]
 
 
 @pytest.mark.covers("graders 2.1", "graders 2.2", "graders 11", "security")
@@ -66,6 +85,7 @@ Grade = Callable[[str], "asyncio.Future[base.Grade]"]
         ("flood", R.OK, O.PASS),
     ],
 )
+@in_one_loop
 async def test_misbehavior_is_a_verdict_and_the_next_answer_is_graded(
     grade: Grade, order: str, reason: enums.VerdictReason, outcome: enums.VerifyOutcome
 ) -> None:
@@ -79,6 +99,7 @@ async def test_misbehavior_is_a_verdict_and_the_next_answer_is_graded(
 
 
 @pytest.mark.covers("graders 11")
+@in_one_loop
 async def test_worker_killed_in_mid_answer_is_replaced_and_the_answer_graded_again(
     grade: Grade, tmp_path: pathlib.Path
 ) -> None:
@@ -87,6 +108,7 @@ async def test_worker_killed_in_mid_answer_is_replaced_and_the_answer_graded_aga
 
 
 @pytest.mark.covers("graders 3.1")
+@in_one_loop
 async def test_worker_cannot_write_files(grade: Grade, tmp_path: pathlib.Path) -> None:
     target = tmp_path / "owned"
     result = await grade(f"write {target}")
@@ -95,12 +117,14 @@ async def test_worker_cannot_write_files(grade: Grade, tmp_path: pathlib.Path) -
 
 
 @pytest.mark.covers("graders 2.1")
+@in_one_loop
 async def test_texts_of_a_grade_are_cut(grade: Grade) -> None:
     result = await grade("flood")
     assert len(result.extracted) == base.MAX_EXTRACTED_CHARS
 
 
 @pytest.mark.covers("sandbox P9")
+@in_one_loop
 async def test_worker_has_no_new_privileges_and_a_clean_environment(grade: Grade) -> None:
     assert (await grade("status NoNewPrivs")).extracted == "1"
     environment = set((await grade("environment")).extracted.split(","))
@@ -124,12 +148,13 @@ async def test_folders_that_libraries_put_on_our_path_do_not_reach_a_worker(
     await worker.teardown()
 
 
-async def test_worker_inherits_no_descriptor_but_its_socket(grade: Grade) -> None:
-    with contextlib.ExitStack() as stack:
-        inheritable = os.dup(stack.enter_context(open(os.devnull, "rb")).fileno())
+async def test_worker_inherits_no_descriptor_but_its_socket(pooled: Pooled) -> None:
+    with open(os.devnull, "rb") as ours:
+        inheritable = os.dup(ours.fileno())
         os.set_inheritable(inheritable, True)
         try:
-            descriptors = (await grade("descriptors")).extracted.split(",")
+            async with pooled() as grade:
+                descriptors = (await grade("descriptors")).extracted.split(",")
         finally:
             os.close(inheritable)
     # Three standard streams, the socket, and the directory that is being listed.
