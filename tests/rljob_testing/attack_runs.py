@@ -22,9 +22,13 @@ def serving(attack: Attack, *, fresh: bool = False) -> tuple[str, float]:
     return reward_type, SHORT_S if enums.VerifyOutcome.TIMEOUT_WALL in attack.outcomes else LONG_S
 
 
-async def judged(graded: verify.Grading, name: str, program: str, tests: Mapping[str, object]) -> types.Verdict:
-    """Return the verdict on a program. Raises AssertionError if the machine never gave it its time."""
-    columns = {"query_id": "q", "input_output": json.dumps(tests)}
+async def judged(
+    graded: verify.Grading, name: str, program: str, tests: Mapping[str, object], **more: object
+) -> types.Verdict:
+    """Return the verdict on a program. more: columns of its record. Raises AssertionError if the machine never gave it
+    its time.
+    """
+    columns = {"query_id": "q", "input_output": json.dumps(tests), **more}
     return await answered(graded, name, f"```python\n{program}\n```", columns)
 
 
