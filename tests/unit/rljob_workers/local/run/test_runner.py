@@ -17,7 +17,8 @@ LIMITS = deadlines.Limits(startup_s=100.0, stall_s=50.0)
 class FakeProcess:
     """Ends when it is asked to."""
 
-    guard_pid, pid = 1, 2
+    # No process has them, and so none is measured.
+    guard_pid, pid = 1 << 30, (1 << 30) + 1
 
     def __init__(self, name: str, events: list[str]) -> None:
         self.name, self.events = name, events
