@@ -12,6 +12,7 @@ import sys
 
 from rljob_api import suites
 from rljob_api.manifest.job import JobSpec
+from rljob_workers.local import prepare
 
 _LIMIT_S = 120.0
 _ERROR = "error: "
@@ -54,7 +55,15 @@ def type_errors(path: str, folder: pathlib.Path) -> list[str]:
     """Return what mypy says of a file, `file:line: sentence` each; nothing without mypy."""
     if not can_check_types():
         return []
-    options = ["--follow-imports=silent", "--ignore-missing-imports", "--show-absolute-path", "--no-error-summary"]
+    # What it learns of our packages and the libraries is the same for every job, and no file of the user's folder.
+    cache = prepare.cache_dir() / "mypy"
+    options = [
+        f"--cache-dir={cache}",
+        "--follow-imports=silent",
+        "--ignore-missing-imports",
+        "--show-absolute-path",
+        "--no-error-summary",
+    ]
     return _lines([*_PYTHON, "mypy", *options, "--hide-error-codes", "--config-file=", path], folder)
 
 
