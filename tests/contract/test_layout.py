@@ -27,7 +27,7 @@ def test_import_root_holds_no_python_file_of_its_own(root: str) -> None:
 def test_no_folder_of_source_has_more_modules_than_a_reader_takes_in_at_once() -> None:
     counts = Counter(
         path.parent.relative_to(ROOT).as_posix()
-        for root in ("operator", "workers", "proto", "sdk", "generators")
+        for root in ("operator", "workers", "proto", "sdk", "generators", "integrations")
         for path in (ROOT / root).rglob("*.py")
         if path.name != "__init__.py" and not path.stem.endswith(("_pb2", "_pb2_grpc"))
     )

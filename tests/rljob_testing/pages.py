@@ -7,7 +7,15 @@ import subprocess
 from rljob_testing import examples
 
 # Patterns of the code that is shipped, or that writes what is shipped.
-SOURCES = ("operator/*.py", "proto/*.py", "workers/*.py", "sdk/*.py", "generators/*.py", "release/*.py")
+SOURCES = (
+    "operator/*.py",
+    "proto/*.py",
+    "workers/*.py",
+    "sdk/*.py",
+    "generators/*.py",
+    "release/*.py",
+    "integrations/*.py",
+)
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 

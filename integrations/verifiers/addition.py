@@ -1,0 +1,75 @@
+"""An environment of verifiers, as a package for it is written: sums in one call, and a harness in the same process.
+
+Nothing in it knows what trains the model: `vf-eval addition` evaluates any model on it.
+"""
+
+import random
+import re
+from collections.abc import Iterator
+
+import httpx
+import verifiers.v1 as vf
+
+__all__ = ["AdditionHarness", "AdditionTaskset"]
+
+EXAMPLES = "12 + 7 = 19\n46 + 31 = 77\n58 + 9 = 67\n24 + 67 = 91\n"
+
+
+class AdditionConfig(vf.TasksetConfig):
+    """How many sums, and which."""
+
+    count: int = 400
+    seed: int = 0
+
+
+class AdditionData(vf.TaskData):
+    """One sum."""
+
+    answer: str
+
+
+class AdditionTask(vf.Task[AdditionData, vf.State, vf.TaskConfig]):
+    """Right if the first number of the reply is the sum."""
+
+    @vf.reward
+    async def right(self, trace: vf.Trace) -> float:
+        numbers = re.findall(r"\d+", trace.last_reply.split("=")[-1])
+        return float(numbers[:1] == [self.data.answer])
+
+
+class AdditionTaskset(vf.Taskset[AdditionTask, AdditionConfig]):
+    """Sums of two numbers up to 50."""
+
+    def load(self) -> Iterator[AdditionTask]:
+        numbers = random.Random(self.config.seed)
+        for _ in range(self.config.count):
+            first, second = numbers.randint(1, 50), numbers.randint(1, 50)
+            prompt = f"{EXAMPLES}{first} + {second} = "
+            yield AdditionTask(AdditionData(prompt=prompt, answer=str(first + second)), self.config.task)
+
+
+class AdditionHarness(vf.Harness[vf.HarnessConfig]):
+    """One call, without the process for each run that the library's own harnesses start."""
+
+    APPENDS_SYSTEM_PROMPT = True
+    EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
+
+    async def launch(
+        self,
+        ctx: vf.ModelContext,
+        trace: vf.Trace,  # noqa: ARG002
+        runtime: vf.Runtime,  # noqa: ARG002
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],  # noqa: ARG002
+        data: vf.TaskData,
+    ) -> vf.ProgramResult:
+        body = {"model": ctx.model, "messages": [{"role": "user", "content": data.prompt}]}
+        async with httpx.AsyncClient(trust_env=False, timeout=None) as http:
+            answer = await http.post(
+                f"{endpoint}/chat/completions", json=body, headers={"Authorization": f"Bearer {secret}"}
+            )
+        return vf.ProgramResult(
+            exit_code=int(answer.is_error), stdout="", stderr=answer.text if answer.is_error else ""
+        )

@@ -1,0 +1,115 @@
+"""The library verifiers itself, in an environment of its own, as agents of the real gateway and of a whole run."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rljob_api import process_config, types
+from rljob_testing import episodes, examples
+from rljob_testing import rollout as fakes
+from rljob_testing.runs import RunFolder
+from rljob_workers.rollout.episodes import protocols
+from rljob_workers.rollout.gateway import episode_calls, external, network, sessions
+from rljob_workers.runtime import clock as clocks
+
+PYTHON = os.environ.get("RLJOB_VERIFIERS_PYTHON", "")
+INTEGRATION = examples.ROOT / "integrations/verifiers"
+KEY = "a key of the gateway's own"
+LOCAL = {"agent": {"runtime": {"type": "subprocess"}}}
+# A chat program of the library's own for each run, which uv gives an environment from the package index.
+NULL = {"agent": {"runtime": {"type": "subprocess"}, "harness": {"id": "null"}}}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(
+        not PYTHON,
+        reason="needs RLJOB_VERIFIERS_PYTHON: a Python with integrations/verifiers/requirements.txt",
+    ),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Return a folder with the integration's files and the library's environment at `.venv`."""
+    for name in ("agent.py", "addition.py", "addition-cpu.yaml"):
+        shutil.copy(INTEGRATION / name, tmp_path)
+    (tmp_path / ".venv").symlink_to(pathlib.Path(PYTHON).absolute().parents[1])
+    return tmp_path
+
+
+def exported(folder: pathlib.Path) -> list[dict[str, Any]]:
+    """Return the records that the first of the page's commands writes."""
+    command = [".venv/bin/python", "agent.py", "export", "--environment=addition", f"--args={json.dumps(LOCAL)}"]
+    subprocess.run([*command, "--out=addition.jsonl"], cwd=folder, check=True, timeout=900)
+    return [json.loads(line) for line in (folder / "addition.jsonl").read_text().splitlines()]
+
+
+@contextlib.contextmanager
+def agents(folder: pathlib.Path, gateway: str, options: dict[str, Any]) -> Iterator[None]:
+    """Play the addition for a gateway for the length of the block."""
+    (folder / "key").write_text(KEY)
+    scripts = pathlib.Path(PYTHON).absolute().parent
+    env = {
+        **os.environ,
+        "PATH": f"{scripts}:{os.environ['PATH']}",
+        "RLJOB_GATEWAY": gateway,
+        "RLJOB_GATEWAY_KEY_FILE": str(folder / "key"),
+    }
+    command = [".venv/bin/python", "agent.py", "run", "--environment=addition", f"--args={json.dumps(options)}"]
+    process = subprocess.Popen([*command, "--sessions=2"], cwd=folder, env=env)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+@pytest.mark.parametrize("options", [LOCAL, NULL], ids=["harness-in-process", "library-s-own-harness"])
+async def test_the_library_plays_a_session_and_its_reward_is_that_of_the_rows(
+    folder: pathlib.Path, options: dict[str, Any]
+) -> None:
+    first, second, *_ = exported(folder)
+    limits = sessions.Limits(most=8, idle_s=900.0, session_s=900.0)
+    attempts = sessions.Sessions(limits, clocks.SystemClock())
+    where = process_config.GatewayConfig(bind_host="127.0.0.1", host="127.0.0.1", port=0)
+    # The engine spells the first sum, whichever is asked.
+    spelled = (*first["answer"].encode(), episodes.EOS)
+    collector = external.ExternalCollector(
+        open_sessions=attempts, config=episode_calls.ProxyConfig(), tokens=fakes.FakeTokens(),
+        template="chat", max_model_len=1024,
+    )  # fmt: skip
+    rewards = []
+    async with network.Gateway(where, attempts, KEY) as gateway:
+        with agents(folder, gateway.address, options):
+            for row in (first, second):
+                record = types.PromptRecord(prompt_id=row["id"], source="addition", columns=row)
+                task = protocols.Task(record=record, input_ids=(10, 11), prompt_text=row["prompt"])
+                episode = await collector.arun_episode(
+                    llm_client=episodes.FakeModel(spelled), gconfig=types.Sampling(max_tokens=8), task=task,
+                    grader=episodes.FakeGrader(), seed=1,
+                )  # fmt: skip
+                assert episode is not None
+                rewards += [(row.reward, row.num_sampled, row.verdict.grader) for row in episode.rows]
+    assert first["answer"] != second["answer"]
+    assert rewards == [(1.0, len(spelled), "agent"), (0.0, len(spelled), "agent")]
+
+
+def test_a_whole_run_trains_on_the_rewards_of_the_environment(folder: pathlib.Path) -> None:
+    exported(folder)
+    runs = RunFolder(folder)
+    settings = ["spec.maxSteps=2", "spec.algorithm.promptsPerStep=4", "spec.algorithm.groupSize=4"]
+    code, output = runs.run(folder / "addition-cpu.yaml", timeout_s=1500, settings=settings)
+    assert code == 0, output[-4000:]
+    steps = runs.steps()
+    assert [step["step"] for step in steps] == [1, 2]
+    assert runs.audit() == ""
+    assert "gave an attempt up" not in (folder / "run/logs/agents.jsonl").read_text()
+    print(json.dumps([{key: step[key] for key in step if "reward" in key} for step in steps]))
