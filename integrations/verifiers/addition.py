@@ -12,7 +12,7 @@ import verifiers.v1 as vf
 
 __all__ = ["AdditionHarness", "AdditionTaskset"]
 
-EXAMPLES = "12 + 7 = 19\n46 + 31 = 77\n58 + 9 = 67\n24 + 67 = 91\n"
+EXAMPLES = ((12, 7), (46, 31), (58, 9), (24, 67))
 
 
 class AdditionConfig(vf.TasksetConfig):
@@ -37,6 +37,16 @@ class AdditionTask(vf.Task[AdditionData, vf.State, vf.TaskConfig]):
         return float(numbers[:1] == [self.data.answer])
 
 
+def question(first: int, second: int) -> vf.UserMessage:
+    """Return one sum as it is asked."""
+    return vf.UserMessage(content=f"{first} + {second} = ")
+
+
+def reply(first: int, second: int) -> vf.AssistantMessage:
+    """Return its right answer, as an example that goes before."""
+    return vf.AssistantMessage(content=str(first + second))
+
+
 class AdditionTaskset(vf.Taskset[AdditionTask, AdditionConfig]):
     """Sums of two numbers up to 50."""
 
@@ -44,14 +54,16 @@ class AdditionTaskset(vf.Taskset[AdditionTask, AdditionConfig]):
         numbers = random.Random(self.config.seed)
         for _ in range(self.config.count):
             first, second = numbers.randint(1, 50), numbers.randint(1, 50)
-            prompt = f"{EXAMPLES}{first} + {second} = "
-            yield AdditionTask(AdditionData(prompt=prompt, answer=str(first + second)), self.config.task)
+            prompt = [message for pair in EXAMPLES for message in (question(*pair), reply(*pair))]
+            data = AdditionData(prompt=[*prompt, question(first, second)], answer=str(first + second))
+            yield AdditionTask(data, self.config.task)
 
 
 class AdditionHarness(vf.Harness[vf.HarnessConfig]):
-    """One call, without the process for each run that the library's own harnesses start."""
+    """A call for each turn, without the process for each run that the library's own harnesses start."""
 
     APPENDS_SYSTEM_PROMPT = True
+    SUPPORTS_RESUME = True
     EXECUTES_CODE = False
     NEEDS_CONTAINER = False
 
@@ -65,7 +77,8 @@ class AdditionHarness(vf.Harness[vf.HarnessConfig]):
         mcp_urls: dict[str, str],  # noqa: ARG002
         data: vf.TaskData,
     ) -> vf.ProgramResult:
-        body = {"model": ctx.model, "messages": [{"role": "user", "content": data.prompt}]}
+        messages = [message.model_dump(exclude_none=True) for message in data.prompt]
+        body = {"model": ctx.model, "messages": messages}
         async with httpx.AsyncClient(trust_env=False, timeout=None) as http:
             answer = await http.post(
                 f"{endpoint}/chat/completions", json=body, headers={"Authorization": f"Bearer {secret}"}

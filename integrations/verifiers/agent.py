@@ -132,7 +132,7 @@ def reward_of(episode: Any, base_url: str) -> float:
 def records(tasks: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """Yield each task as a record of the job: its own columns, and `id`, `prompt`, `answer` and TASK_KEY."""
     for task in tasks:
-        columns = task.data.model_dump(mode="json", exclude_defaults=True)
+        columns = columns_of(task.data)
         # The library's id may be missing, or repeat.
         if "id" in columns:
             columns["source_id"] = columns["id"]
@@ -145,6 +145,17 @@ def records(tasks: Iterable[Any]) -> Iterator[dict[str, Any]]:
             "answer": str(answer) if is_plain else NO_ANSWER,
             TASK_KEY: task.key,
         }
+
+
+def columns_of(data: Any) -> dict[str, Any]:
+    """Return the fields of a task's data that have a value of their own, whole: a message's role is a default."""
+    whole = data.model_dump(mode="json")
+    columns = {name: whole[name] for name in data.model_dump(mode="json", exclude_defaults=True)}
+    if isinstance(columns.get("prompt"), list):
+        columns["prompt"] = [
+            {key: value for key, value in message.items() if value is not None} for message in columns["prompt"]
+        ]
+    return columns
 
 
 def prompt_of(columns: Mapping[str, Any]) -> str | list[dict[str, Any]]:

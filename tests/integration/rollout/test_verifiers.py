@@ -6,7 +6,7 @@ import os
 import pathlib
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -25,6 +25,30 @@ KEY = "a key of the gateway's own"
 LOCAL = {"agent": {"runtime": {"type": "subprocess"}}}
 # A chat program of the library's own for each run, which uv gives an environment from the package index.
 NULL = {"agent": {"runtime": {"type": "subprocess"}, "harness": {"id": "null"}}}
+
+# Two tries with a hint between them, by the library's own exchange of turns.
+GUESSING = """
+import addition
+import verifiers.v1 as vf
+
+__all__ = ["GuessingEnv", "GuessingTaskset"]
+
+
+class GuessingTaskset(addition.AdditionTaskset):
+    pass
+
+
+class GuessingConfig(vf.EnvConfig):
+    player: vf.AgentConfig = vf.AgentConfig()
+
+
+class GuessingEnv(vf.Env[GuessingConfig]):
+    async def run(self, task, agents):
+        async with agents.player.interaction(task) as interaction:
+            segment = await interaction.turn()
+            if not segment.terminated and segment.last_reply != task.data.answer:
+                await interaction.turn("wrong")
+"""
 
 pytestmark = [
     pytest.mark.slow,
@@ -45,16 +69,24 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def exported(folder: pathlib.Path) -> list[dict[str, Any]]:
-    """Return the records that the first of the page's commands writes."""
-    command = [".venv/bin/python", "agent.py", "export", "--environment=addition", f"--args={json.dumps(LOCAL)}"]
+def exported(
+    folder: pathlib.Path, environment: str = "addition", options: Mapping[str, Any] = LOCAL
+) -> list[dict[str, Any]]:
+    """Return the records that the command of the page writes."""
+    command = [
+        ".venv/bin/python",
+        "agent.py",
+        "export",
+        f"--environment={environment}",
+        f"--args={json.dumps(options)}",
+    ]
     subprocess.run([*command, "--out=addition.jsonl"], cwd=folder, check=True, timeout=900)
     return [json.loads(line) for line in (folder / "addition.jsonl").read_text().splitlines()]
 
 
 @contextlib.contextmanager
-def agents(folder: pathlib.Path, gateway: str, options: dict[str, Any]) -> Iterator[None]:
-    """Play the addition for a gateway for the length of the block."""
+def agents(folder: pathlib.Path, gateway: str, environment: str, options: dict[str, Any]) -> Iterator[None]:
+    """Play an environment for a gateway for the length of the block."""
     (folder / "key").write_text(KEY)
     scripts = pathlib.Path(PYTHON).absolute().parent
     env = {
@@ -63,7 +95,7 @@ def agents(folder: pathlib.Path, gateway: str, options: dict[str, Any]) -> Itera
         "RLJOB_GATEWAY": gateway,
         "RLJOB_GATEWAY_KEY_FILE": str(folder / "key"),
     }
-    command = [".venv/bin/python", "agent.py", "run", "--environment=addition", f"--args={json.dumps(options)}"]
+    command = [".venv/bin/python", "agent.py", "run", f"--environment={environment}", f"--args={json.dumps(options)}"]
     process = subprocess.Popen([*command, "--sessions=2"], cwd=folder, env=env)
     try:
         yield
@@ -72,34 +104,57 @@ def agents(folder: pathlib.Path, gateway: str, options: dict[str, Any]) -> Itera
         process.wait(timeout=60)
 
 
-@pytest.mark.parametrize("options", [LOCAL, NULL], ids=["harness-in-process", "library-s-own-harness"])
-async def test_the_library_plays_a_session_and_its_reward_is_that_of_the_rows(
-    folder: pathlib.Path, options: dict[str, Any]
-) -> None:
-    first, second, *_ = exported(folder)
+class Scene:
+    """Plays episodes by the library, through the real gateway."""
+
+    def __init__(self, open_sessions: sessions.Sessions) -> None:
+        self._collector = external.ExternalCollector(
+            open_sessions=open_sessions, config=episode_calls.ProxyConfig(export="concat"), tokens=fakes.FakeTokens(),
+            template="chat", max_model_len=1024,
+        )  # fmt: skip
+
+    async def rows(self, columns: dict[str, Any], *answers: str) -> list[tuple[float, int, int]]:
+        """Return reward, turns and sampled tokens of each row of an episode in which the engine gives these answers."""
+        record = types.PromptRecord(prompt_id=columns["id"], source="addition", columns=columns)
+        episode = await self._collector.arun_episode(
+            llm_client=episodes.FakeModel(*((*answer.encode(), episodes.EOS) for answer in answers)),
+            gconfig=types.Sampling(max_tokens=8),
+            task=protocols.Task(record=record, input_ids=(10, 11), prompt_text=""),
+            grader=episodes.FakeGrader(), seed=1,
+        )  # fmt: skip
+        assert episode is not None
+        return [(row.reward, row.num_turns, row.num_sampled) for row in episode.rows]
+
+
+@contextlib.asynccontextmanager
+async def scene_of(folder: pathlib.Path, environment: str, options: dict[str, Any]) -> AsyncIterator[Scene]:
     limits = sessions.Limits(most=8, idle_s=900.0, session_s=900.0)
     attempts = sessions.Sessions(limits, clocks.SystemClock())
     where = process_config.GatewayConfig(bind_host="127.0.0.1", host="127.0.0.1", port=0)
-    # The engine spells the first sum, whichever is asked.
-    spelled = (*first["answer"].encode(), episodes.EOS)
-    collector = external.ExternalCollector(
-        open_sessions=attempts, config=episode_calls.ProxyConfig(), tokens=fakes.FakeTokens(),
-        template="chat", max_model_len=1024,
-    )  # fmt: skip
-    rewards = []
     async with network.Gateway(where, attempts, KEY) as gateway:
-        with agents(folder, gateway.address, options):
-            for row in (first, second):
-                record = types.PromptRecord(prompt_id=row["id"], source="addition", columns=row)
-                task = protocols.Task(record=record, input_ids=(10, 11), prompt_text=row["prompt"])
-                episode = await collector.arun_episode(
-                    llm_client=episodes.FakeModel(spelled), gconfig=types.Sampling(max_tokens=8), task=task,
-                    grader=episodes.FakeGrader(), seed=1,
-                )  # fmt: skip
-                assert episode is not None
-                rewards += [(row.reward, row.num_sampled, row.verdict.grader) for row in episode.rows]
-    assert first["answer"] != second["answer"]
-    assert rewards == [(1.0, len(spelled), "agent"), (0.0, len(spelled), "agent")]
+        with agents(folder, gateway.address, environment, options):
+            yield Scene(attempts)
+
+
+@pytest.mark.parametrize("options", [LOCAL, NULL], ids=["harness-in-process", "library-s-own-harness"])
+async def test_the_library_plays_a_session_and_its_reward_is_that_of_the_row(
+    folder: pathlib.Path, options: dict[str, Any]
+) -> None:
+    first, second, *_ = exported(folder)
+    right, wrong = first["answer"], second["answer"]
+    assert right != wrong
+    async with scene_of(folder, "addition", options) as scene:
+        assert await scene.rows(first, right) == [(1.0, 1, len(right) + 1)]
+        assert await scene.rows(first, wrong) == [(0.0, 1, len(wrong) + 1)]
+
+
+async def test_turns_of_the_library_become_one_row(folder: pathlib.Path) -> None:
+    (folder / "guessing.py").write_text(GUESSING)
+    local = {"player": {**LOCAL["agent"], "harness": {"id": "addition"}}}
+    first, second, *_ = exported(folder, "guessing", local)
+    right, wrong = first["answer"], second["answer"]
+    async with scene_of(folder, "guessing", local) as scene:
+        assert await scene.rows(first, wrong, right) == [(1.0, 2, len(wrong) + len(right) + 2)]
 
 
 def test_a_whole_run_trains_on_the_rewards_of_the_environment(folder: pathlib.Path) -> None:

@@ -272,9 +272,14 @@ class Data:
     def __init__(self, idx: int, **columns: object) -> None:
         self.idx, self._columns = idx, {"idx": idx, **columns}
 
-    def model_dump(self, *, mode: str, exclude_defaults: bool) -> dict[str, object]:
-        assert (mode, exclude_defaults) == ("json", True)
-        return dict(self._columns)
+    def model_dump(self, *, mode: str, exclude_defaults: bool = False) -> dict[str, object]:
+        """The role of a message is the default of its class."""
+        assert mode == "json"
+        if not exclude_defaults:
+            return {"image": None, "timeout": {"agent": None}, **self._columns}
+        prompt = self._columns.get("prompt")
+        bare = [{"content": message["content"]} for message in prompt] if isinstance(prompt, list) else prompt
+        return {**self._columns, "prompt": bare} if bare else dict(self._columns)
 
 
 def task(idx: int, **columns: object) -> simple.SimpleNamespace:
@@ -282,13 +287,14 @@ def task(idx: int, **columns: object) -> simple.SimpleNamespace:
 
 
 CONVERSATION = [{"role": "user", "content": "play"}]
+DUMPED = [{**message, "tool_calls": None} for message in CONVERSATION]
 
 
 def test_a_task_becomes_a_record_with_its_columns() -> None:
     tasks = [
         task(0, prompt="2 + 2", answer="4", level=3),
         task(1, id="row-7", prompt="Reverse it.", system_prompt="Be short.", answer={"a": 1}),
-        task(2, prompt=CONVERSATION, system_prompt="Be short.", answer=" "),
+        task(2, prompt=DUMPED, system_prompt="Be short.", answer=" "),
         task(3, name="Wordle", answer=True),
     ]
     system = {"role": "system", "content": "Be short."}
