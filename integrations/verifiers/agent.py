@@ -269,9 +269,10 @@ async def run(environment: Environment, gateway: Gateway, *, num_sessions: int, 
 async def _run_forever(environment: Environment, num_sessions: int) -> None:
     address = os.environ["RLJOB_GATEWAY"]
     key = pathlib.Path(os.environ["RLJOB_GATEWAY_KEY_FILE"]).read_text(encoding="utf-8").strip()
-    # Each session that is waited for has a connection.
+    # Each session that is waited for has a connection. Certificates and proxies are those of the variables that the
+    # library's client reads too.
     limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(trust_env=False, timeout=3 * WAIT_S, limits=limits) as http:
+    async with httpx.AsyncClient(timeout=3 * WAIT_S, limits=limits) as http:
         servings = itertools.repeat(SESSIONS_PER_SERVING)
         await run(environment, Gateway(address, key, http), num_sessions=num_sessions, servings=servings)
 
