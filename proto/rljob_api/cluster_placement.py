@@ -11,7 +11,7 @@ from rljob_api import enums, process_config, suites
 from rljob_api.manifest.job import RLJob
 from rljob_api.placement import JudgePlacement, Placement, ProcessPlacement, TrainerPlacement, VerifierPlacement
 
-CONTROL_PORT, STORE_PORT, VERIFY_PORT, PEER_PORT = 50051, 50052, 50053, 50054
+CONTROL_PORT, STORE_PORT, VERIFY_PORT, PEER_PORT, BROADCAST_PORT = 50051, 50052, 50053, 50054, 50055
 HEALTH_PORT = 8080
 RENDEZVOUS_PORT = 29500
 ANY_ADDRESS = "0.0.0.0"
@@ -103,6 +103,8 @@ def cluster_placement(
             rendezvous_host=rendezvous_host(job, attempt),
             rendezvous_port=RENDEZVOUS_PORT,
             attempt=attempt,
+            broadcasts=_broadcasts(job),
+            certified_name=service_host(job, enums.Role.TRAINER),
         ),
         judge=_judge(job) if enums.Role.JUDGE in suites.roles(job.spec) else None,
         state_dir=state,
@@ -127,6 +129,12 @@ def _peer(job: RLJob) -> process_config.PeerConfig:
     """
     name = service_host(job, enums.Role.ROLLOUT)
     return process_config.PeerConfig(bind_host=ANY_ADDRESS, host="", port=PEER_PORT, server_name=name)
+
+
+def _broadcasts(job: RLJob) -> process_config.BroadcastConfig | None:
+    if not job.spec.trainer_broadcasts_weights:
+        return None
+    return process_config.BroadcastConfig(host="", port=BROADCAST_PORT)
 
 
 def _gateways(job: RLJob, *, encrypted: bool) -> tuple[process_config.GatewayConfig, ...]:

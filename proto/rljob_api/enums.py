@@ -188,11 +188,14 @@ class Encoding(enum.StrEnum):
 
 
 class SourceKind(enum.StrEnum):
-    """Where bytes of a version come from: the coordinator's store, another rollout, or a shared folder."""
+    """Where bytes of a version come from: the coordinator's store, another rollout, a shared folder, or a broadcast of
+    the trainer.
+    """
 
     STORE = "store"
     PEER = "peer"
     FILE = "file"
+    TRAINER = "trainer"
 
 
 class VersionKind(enum.StrEnum):

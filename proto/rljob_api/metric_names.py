@@ -130,7 +130,7 @@ METRICS: tuple[Metric, ...] = (
     _c(
         _R,
         "rljob_weight_source_bytes_total",
-        "Bytes fetched and verified: from store, peer (a rollout), file.",
+        "Bytes fetched and verified: from store, peer (a rollout), file, trainer (broadcasts).",
         "source",
     ),
     _c(_R, "rljob_weight_source_failures_total", "Times that a source did not give a piece.", "reason"),

@@ -14,7 +14,7 @@ from rljob_api.manifest.job import RLJob
 
 LOOPBACK = "127.0.0.1"
 COORDINATOR_PORTS = 3  # control, store, health
-TRAINER_PORTS = 2  # rendezvous, health
+TRAINER_PORTS = 2  # rendezvous, health; and one for announcements where it broadcasts weights
 VERIFIER_PORTS = 2  # verify, health
 JUDGE_PORTS = 2  # verify, health
 ROLLOUT_PORTS = 1  # health; and one for weights where rollouts serve one another
@@ -60,12 +60,17 @@ class AgentPlacement:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerPlacement:
-    """The trainer's first node: the rest is equal but for node_rank. `attempt` fences older ones."""
+    """The trainer's first node: the rest is equal but for node_rank. `attempt` fences older ones.
+
+    broadcasts: where it announces broadcasts of weights, None without. certified_name: that its certificate has.
+    """
 
     process: ProcessPlacement
     rendezvous_host: str
     rendezvous_port: int
     attempt: int = 1
+    broadcasts: process_config.BroadcastConfig | None = None
+    certified_name: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +131,13 @@ class Placement:
 def num_local_ports(job: RLJob) -> int:
     """Return how many free ports `local_placement` needs for a job."""
     rollouts, verifiers = job.spec.rollout.replicas, job.spec.verifier.replicas
-    others = COORDINATOR_PORTS + TRAINER_PORTS + VERIFIER_PORTS * verifiers + JUDGE_PORTS * _is_judged(job)
+    others = (
+        COORDINATOR_PORTS
+        + TRAINER_PORTS
+        + job.spec.trainer_broadcasts_weights
+        + VERIFIER_PORTS * verifiers
+        + JUDGE_PORTS * _is_judged(job)
+    )
     return others + (ROLLOUT_PORTS + job.spec.rollouts_serve_weights) * rollouts
 
 
@@ -180,7 +191,9 @@ def local_placement(
     verifier_ports, rest = rest[: VERIFIER_PORTS * verifiers], rest[VERIFIER_PORTS * verifiers :]
     rollout_ports, rest = rest[:rollouts], rest[rollouts:]
     num_peers = rollouts * job.spec.rollouts_serve_weights
-    peer_ports, judge_ports = rest[:num_peers], rest[num_peers:]
+    peer_ports, rest = rest[:num_peers], rest[num_peers:]
+    num_judge_ports = JUDGE_PORTS * _is_judged(job)
+    judge_ports, broadcast_ports = rest[:num_judge_ports], rest[num_judge_ports:]
     machine = _Machine(run_dir=run_dir, shares=shares or {})
     return Placement(
         uid=uid,
@@ -212,6 +225,7 @@ def local_placement(
             rendezvous_host=LOOPBACK,
             rendezvous_port=rendezvous,
             attempt=attempt,
+            broadcasts=_local_broadcasts(job, broadcast_ports),
         ),
         judge=_local_judge(machine, judge_ports) if _is_judged(job) else None,
         agents=_local_agents(job, machine),
@@ -239,6 +253,12 @@ def _local_agents(job: RLJob, machine: "_Machine") -> tuple[AgentPlacement, ...]
         )
         for index in range(job.spec.agents.replicas)
     )
+
+
+def _local_broadcasts(job: RLJob, ports: Sequence[int]) -> process_config.BroadcastConfig | None:
+    if not job.spec.trainer_broadcasts_weights:
+        return None
+    return process_config.BroadcastConfig(host=LOOPBACK, port=ports[0])
 
 
 def _local_judge(machine: "_Machine", ports: Sequence[int]) -> JudgePlacement:

@@ -169,6 +169,15 @@ class PeerConfig(_Frozen):
         return host_and_port(self.host, self.port)
 
 
+class BroadcastConfig(_Frozen):
+    """Where the trainer announces broadcasts of weights. host: as rollouts dial it and as its end of broadcasts is
+    reached, in a cluster the pod's own address, RLJOB_POD_IP; port 0: any.
+    """
+
+    host: str
+    port: int
+
+
 class GatewayConfig(_Frozen):
     """Where a rollout serves agents. host: as they dial it, in a cluster that of the pod. service: the headless Service
     whose pods certificates name; empty: connections are not encrypted.
@@ -201,6 +210,7 @@ class GatewayConfig(_Frozen):
 class RolloutConfig(SpecConfig):
     """Everything that `rljob-rollout` reads. kv_cache_bytes 0: the engine decides. dump_dir: of trajectories.
     weights_dir: of the weight store, where folders are shared. peers: None where rollouts do not serve one another.
+    trainer_name: the name that certificates of trainers have, where they broadcast weights; else empty.
     gateway: None where no agents come from outside. judge_address: empty where no language model is asked.
     """
 
@@ -215,6 +225,7 @@ class RolloutConfig(SpecConfig):
     weights_dir: str = ""
     dump_dir: str = ""
     peers: PeerConfig | None = None
+    trainer_name: str = ""
     gateway: GatewayConfig | None = None
 
     @property
@@ -332,7 +343,7 @@ class TrainerConfig(SpecConfig):
     reference: the frozen model of the KL term; None without one, and where it is the model without its adapter.
     teacher: the frozen model of spec.teacher.
     fork_from: a checkpoint, a folder of checkpoints or a run's folder, empty unless the run is a fork. spec_digests: of
-    manifest sections that others read, for checkpoints.
+    manifest sections that others read, for checkpoints. broadcasts: None where weights are not broadcast.
     """
 
     kind: Literal["trainer"] = "trainer"
@@ -350,6 +361,7 @@ class TrainerConfig(SpecConfig):
     fork_from: str = ""
     weights_dir: str = ""
     spec_digests: dict[str, str] = Field(default_factory=dict)
+    broadcasts: BroadcastConfig | None = None
     device: Device = "auto"
 
 

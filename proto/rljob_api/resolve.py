@@ -85,6 +85,7 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
             device=placement.device,
             dump_dir="" if spec.observability.trajectory_dump == "None" else placement.dump_dir,
             peers=placement.peers[index] if placement.peers else None,
+            trainer_name=placement.trainer.certified_name if placement.trainer.broadcasts else "",
             gateway=placement.gateways[index] if placement.gateways else None,
         )
         for index, process in enumerate(placement.rollouts)
@@ -117,6 +118,7 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
         weights_dir=placement.weights_dir,
         fork_from=_fork_from(spec, placement),
         spec_digests=spec_digests(job.spec),
+        broadcasts=placement.trainer.broadcasts,
         device=placement.device,
     )
     return ResolvedJob(

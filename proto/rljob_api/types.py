@@ -537,7 +537,7 @@ class WeightVersion:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WeightSource:
-    """Where an artifact may be pulled from: the store, or another rollout.
+    """Where an artifact may be pulled from: the store, or another rollout; or where the trainer announces broadcasts.
 
     have: of a rollout the pieces that it has and the asker lacks, a set as in `rljob_workers.weights.pieces`.
     """

@@ -43,6 +43,9 @@ class LocalWeights:
         self.artifacts[artifact.artifact_id] = bytes(data)
         return artifact
 
+    def release(self) -> None:
+        """Nothing reads what was uploaded."""
+
     def publish(self, version: types.WeightVersion, layout: types.Layout | None) -> types.VersionId:
         registered = self._registered(version.version) if version.version in self.versions else None
         base = None if version.base == types.NO_VERSION else self._registered(version.base)

@@ -59,8 +59,10 @@ class Crew:
         dtype: str,
         rollouts: int,
         begins_with: pathlib.Path | None = None,
+        transport: str = "grpc",
     ) -> None:
-        self._folder, self._nursery, self._model, self.dtype = folder, nursery, model, dtype
+        self._folder, self._nursery, self.dtype = folder, nursery, dtype
+        self._common = ("--model", str(model), "--dtype", dtype, "--transport", transport)
         folder.mkdir()
         (folder / "train.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n' * 8)
         config = on_free_ports(sections.make_config(process_config.CoordinatorConfig, folder))
@@ -91,16 +93,16 @@ class Crew:
         self._attempt += 1
         self.trainer = self._nursery.start(
             self._folder / "trainer.log", "trainer", "--coordinator", self.coordinator.address, "--store",
-            self.link.address, "--model", str(self._model), "--dtype", self.dtype, "--piece-bytes", str(PIECE_BYTES),
-            "--attempt", str(self._attempt), "--checkpoint", str(self.checkpoint),
+            self.link.address, "--piece-bytes", str(PIECE_BYTES), "--attempt", str(self._attempt), "--checkpoint",
+            str(self.checkpoint), *self._common,
         )  # fmt: skip
         self._children.append(self.trainer)
         self.trainer.hear()
 
     def start_rollout(self, number: int) -> Child:
         started = self._nursery.start(
-            self._folder / f"rollout-{number}.log", "rollout", "--coordinator", self.coordinator.address, "--model",
-            str(self._model), "--dtype", self.dtype, "--pod", f"rollout-{number}", "--host", "127.0.0.1",
+            self._folder / f"rollout-{number}.log", "rollout", "--coordinator", self.coordinator.address, "--pod",
+            f"rollout-{number}", "--host", "127.0.0.1", *self._common,
         )  # fmt: skip
         self._children.append(started)
         started.hear()

@@ -16,12 +16,20 @@ from rljob_workers.coordinator.weights import store as weight_store
 from rljob_workers.coordinator.weights import tracker
 from rljob_workers.rpc import channel
 from rljob_workers.weights import pieces, transfers
-from rljob_workers.weights.backends import grpc_store, peer_server
+from rljob_workers.weights.backends import broadcaster, gloo_store, grpc_store, peer_server
 
 T = TypeVar("T")
 
 _LIMIT_S = 100.0
 LOOPBACK = "127.0.0.1"
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait until something holds; it is looked at often."""
+    end = time.monotonic() + _LIMIT_S
+    while not holds():
+        assert time.monotonic() < end, f"did not happen within {_LIMIT_S:.0f} s"
+        time.sleep(0.01)
 
 
 class _Coordinator(weights_pb2_grpc.WeightsServicer):
@@ -146,3 +154,17 @@ class Fleet:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_LIMIT_S)
         self._loop.close()
+
+
+def follower(fleet: Fleet, trainer: broadcaster.Broadcaster, name: str, *, most_bytes: int) -> gloo_store.GlooPuller:
+    """Return the weights of a rollout that takes broadcasts of the trainer, once it is in the group."""
+    num_joined = trainer.num_joined
+    puller = gloo_store.GlooPuller(control_address=fleet.control, tls=None, member=name)
+    puller.image_bytes = most_bytes
+    # A plan names the trainer; what it is asked for here is nothing.
+    nothing = pieces.describe(memoryview(b""), enums.Encoding.DELTA)
+    told = types.WeightSource(address=trainer.address, kind=enums.SourceKind.TRAINER)
+    store = types.WeightSource(address=fleet.store, kind=enums.SourceKind.STORE)
+    puller.pull(nothing, [store, told], memoryview(bytearray()))
+    until(lambda: trainer.num_joined == num_joined + 1)
+    return puller

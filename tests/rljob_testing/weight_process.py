@@ -44,7 +44,7 @@ def sha256(data: memoryview, layout: types.Layout) -> str:
 
 async def rollout(options: argparse.Namespace) -> None:
     """Register, beat, serve and stage until the input ends."""
-    puller = grpc_store.WeightPuller(control_address=options.coordinator, tls=None)
+    puller = _puller(options)
     stager = await asyncio.to_thread(
         lambda: staging.Stager(
             first=initial.of_model_files(options.model, options.dtype),
@@ -54,7 +54,7 @@ async def rollout(options: argparse.Namespace) -> None:
             shelf=puller.shelf,
         )
     )
-    puller.shelf.most_bytes = stager.layout.image_bytes
+    puller.shelf.most_bytes = puller.image_bytes = stager.layout.image_bytes
     peers = process_config.PeerConfig(bind_host=options.host, host=options.host, port=options.port)
     config = sections.make_config(process_config.RolloutConfig, options.model, peers=peers)
     client = work.WorkClient(address=options.coordinator, tls=None)
@@ -93,6 +93,15 @@ async def rollout(options: argparse.Namespace) -> None:
     await client.close()
 
 
+def _puller(options: argparse.Namespace) -> grpc_store.WeightPuller:
+    if options.transport == "grpc":
+        return grpc_store.WeightPuller(control_address=options.coordinator, tls=None)
+    # It brings torch.
+    from rljob_workers.weights.backends import gloo_store
+
+    return gloo_store.GlooPuller(control_address=options.coordinator, tls=None, member=options.pod)
+
+
 def _stage(stager: staging.Stager, version: types.VersionId) -> dict[str, object]:
     began = time.monotonic()
     try:
@@ -122,6 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.add_argument("--coordinator", required=True)
         options.add_argument("--model", type=pathlib.Path, required=True)
         options.add_argument("--dtype", default="bfloat16")
+        options.add_argument("--transport", default="grpc", choices=("grpc", "gloo"))
         if role is enums.Role.ROLLOUT:
             options.add_argument("--pod", default="", help="its name; without, that of the host")
             options.add_argument("--host", required=True)

@@ -1,6 +1,7 @@
 """The trainer of `weight_process`: a model that is changed as it is told, and the trainer's own publisher."""
 
 import argparse
+import functools
 import pathlib
 import sys
 import uuid
@@ -8,13 +9,14 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from rljob_api import placement
 from rljob_api.manifest.trainer import WeightSyncSpec
 from rljob_testing import local_weights, sections, weight_process
 from rljob_workers.rpc import train
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import retry
 from rljob_workers.trainer.state import anchoring, export, publish
-from rljob_workers.weights.backends import grpc_store
+from rljob_workers.weights.backends import broadcaster, gloo_store, grpc_store
 
 _PATIENCE_S = 20.0
 _INTEGERS = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
@@ -40,7 +42,11 @@ class Trainer:
             pod="trainer-0", boot_id=uuid.uuid4().hex, attempt=options.attempt, rank=0, resume_step=0,
             initial_state_hash=first.state_hash,
         )  # fmt: skip
-        self._transport = grpc_store.WeightPublisher(
+        made: Callable[..., grpc_store.WeightPublisher] = grpc_store.WeightPublisher
+        if options.transport == "gloo":
+            to_rollouts = broadcaster.Broadcaster(host=placement.LOOPBACK)
+            made = functools.partial(gloo_store.GlooPublisher, to_rollouts=to_rollouts)
+        self._transport = made(
             control_address=options.coordinator, store_address=options.store, tls=None,
             piece_bytes=options.piece_bytes,
         )  # fmt: skip

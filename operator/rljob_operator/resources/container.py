@@ -112,6 +112,8 @@ def ports(config: process_config.ProcessConfig) -> list[Manifest]:
         listened["verify"] = config.port
     if isinstance(config, process_config.TrainerConfig):
         listened["rendezvous"] = config.rendezvous_port
+    if isinstance(config, process_config.TrainerConfig) and config.broadcasts is not None:
+        listened["broadcasts"] = config.broadcasts.port
     return [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in listened.items()]
 
 

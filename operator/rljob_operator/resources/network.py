@@ -26,6 +26,11 @@ _J, _A = enums.Role.JUDGE, enums.Role.AGENTS
 CALLERS: Mapping[enums.Role, Sequence[enums.Role]] = {_C: (_R, _T), _R: (_R,), _T: (_T,), _V: (_R,), _J: (_R,)}
 CALLED: Mapping[enums.Role, Sequence[enums.Role]] = {_C: (), _R: (_C, _V, _R, _J), _T: (_C, _T), _V: (), _J: ()}
 _EVERYWHERE = ("0.0.0.0/0", "::/0")
+# Where the trainer broadcasts weights: collectives connect each member with each.
+_BROADCAST: Mapping[enums.Role, Sequence[enums.Role]] = {_R: (_R, _T), _T: (_R,)}
+# On ports that a pod's kernel chooses (Linux: net.ipv4.ip_local_port_range of a network namespace that is new). The
+# meeting point of the trainer's own ranks, which trusts whoever reaches it, is not among them.
+_CHOSEN_PORTS: Manifest = {"protocol": "TCP", "port": 32768, "endPort": 60999}
 # Not the roles': the first is everyone's who scrapes, the second that of agents.
 _PORTS_OF_OTHERS = {"health", "gateway"}
 # Pods of the job's namespace with its name here are agents, which rollouts serve tasks to.
@@ -46,7 +51,8 @@ def network_policy(inputs: Inputs, role: enums.Role) -> Manifest:
         settings = inputs.settings
         blocks = (*settings.egress, *(IDENTITY_ADDRESSES if settings.allow_metadata_address else ()))
         egress += [_dns(settings), *(_outside(block) for block in blocks)]
-    if called := [each for each in CALLED[role] if each in suites.roles(inputs.job.spec)]:
+    reached = dict.fromkeys((*CALLED[role], *_broadcast(inputs, role)))
+    if called := [each for each in reached if each in suites.roles(inputs.job.spec)]:
         egress.append({"to": _peers(inputs, called)})
     return _policy(inputs, role, ingress=_ingress(inputs, role), egress=egress)
 
@@ -86,6 +92,8 @@ def _block(cidr: str) -> Manifest:
 
 def _ingress(inputs: Inputs, role: enums.Role) -> list[Manifest]:
     rules: list[Manifest] = [_called_by_peers(inputs, role)]
+    if members := _broadcast(inputs, role):
+        rules.append({"from": _peers(inputs, members), "ports": [dict(_CHOSEN_PORTS)]})
     settings, config = inputs.settings, first_config(inputs, role)
     # A kubelet's probes come from its node and need no rule. Without labels a selector matches every namespace.
     scrapers = {} if settings.metrics_from_everywhere else dict(settings.metrics_namespaces or SCRAPERS)
@@ -112,6 +120,11 @@ def _called_by_peers(inputs: Inputs, role: enums.Role) -> Manifest:
     rule: Manifest = {"from": _peers(inputs, CALLERS[role])}
     ports = [port for port in container.ports(first_config(inputs, role)) if port["name"] not in _PORTS_OF_OTHERS]
     return rule if role is _T or not ports else {**rule, "ports": [_tcp(port["containerPort"]) for port in ports]}
+
+
+def _broadcast(inputs: Inputs, role: enums.Role) -> Sequence[enums.Role]:
+    """Return the roles that `role` is in a group of broadcasts with."""
+    return _BROADCAST.get(role, ()) if inputs.job.spec.trainer_broadcasts_weights else ()
 
 
 def _dns(settings: JobSettings) -> Manifest:

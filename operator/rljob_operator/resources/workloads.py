@@ -220,6 +220,7 @@ def _variables(inputs: Inputs) -> tuple[Manifest, ...]:
         {"name": attempt, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{ATTEMPT_LABEL}']"}}},
         {"name": "RLJOB_NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}},
         {"name": "RLJOB_RENDEZVOUS_HOST", "value": cluster_placement.rendezvous_host(inputs.job, f"$({attempt})")},
+        *((container.pod_address(),) if inputs.job.spec.trainer_broadcasts_weights else ()),
     )
 
 

@@ -202,7 +202,12 @@ class JobSpec(Section):
     @property
     def rollouts_serve_weights(self) -> bool:
         """Whether rollouts serve weights to one another: several, over connections."""
-        return self.rollout.most_replicas > 1 and self.weight_sync.transport == "grpc"
+        return self.rollout.most_replicas > 1 and self.weight_sync.transport != "file"
+
+    @property
+    def trainer_broadcasts_weights(self) -> bool:
+        """Whether the trainer sends weights to rollouts itself, by collectives, which choose their ports."""
+        return self.weight_sync.transport == "gloo"
 
     @property
     def longest_prompt(self) -> int:

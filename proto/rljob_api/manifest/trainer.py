@@ -184,7 +184,7 @@ class TrainerSpec(Section):
 
 
 # Each is a module `<transport>_store` of rljob_workers.weights.backends.
-WeightTransport = Literal["grpc", "file"]
+WeightTransport = Literal["grpc", "file", "gloo"]
 
 
 class WeightSyncSpec(Section):
@@ -192,9 +192,9 @@ class WeightSyncSpec(Section):
 
     transport: WeightTransport = Field(
         default="grpc",
-        description="What carries the bytes of a version: connections through the coordinator's weight store, or files"
-        " in a folder that trainer, rollouts and coordinator share, which in a cluster needs"
-        " storage.checkpoints with ReadWriteMany.",
+        description="What carries the bytes of a version: connections through the coordinator's weight store; files in"
+        " a shared folder, in a cluster storage.checkpoints with ReadWriteMany; or, next to grpc, unencrypted"
+        " broadcasts from trainer to rollouts by torch.distributed.",
     )
     every_steps: int = Field(default=1, ge=1, le=1000, description="Steps per published version.")
     delta: bool = Field(

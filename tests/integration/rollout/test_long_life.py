@@ -28,6 +28,8 @@ if VERSIONS < 200:
     DAMAGED, DTYPES = ["embedding with a tied head", "expert"], ["bfloat16"]
 # A publish or an update of this model takes less.
 _LONGEST_S = 0.1
+# Versions until the rollouts are in the trainer's group, which they join after the first that they take.
+MOST_UNTIL_BROADCAST = 200
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +93,36 @@ def test_all_have_the_trainers_bits_after_processes_were_killed_and_runs_forked(
         assert [one.ask("digest") for one in crew.rollouts] == [{"version": version, "sha256": told[version]}] * 3
     # Each attempt has published, and every version is one that the trainer was told of or died with.
     assert VERSIONS <= version <= VERSIONS + RESTARTS
+
+
+@pytest.mark.covers("weights W-4", "weights W-6", "weights 10")
+def test_all_have_the_trainers_bits_where_it_broadcasts_and_processes_are_killed(
+    nursery: Nursery, model: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    chance = random.Random(7)
+    with Crew(tmp_path / "run", nursery=nursery, model=model, dtype="bfloat16", rollouts=2, transport="gloo") as crew:
+
+        def follow_one() -> dict[str, int]:
+            """Have all follow the next version; return what the last of them has fetched since its start."""
+            published = publish(crew, chance, chance.choice(sorted(KINDS)))
+            crew.follow(crew.rollouts, int(str(published["published"])))
+            assert {one.ask("digest")["sha256"] for one in crew.rollouts} == {published["sha256"]}
+            return dict(crew.rollouts[-1].ask("transfers")["fetched"])
+
+        def follow_until_one_is_broadcast() -> None:
+            before = follow_one().get("trainer", 0)
+            for _ in range(MOST_UNTIL_BROADCAST):
+                if follow_one().get("trainer", 0) > before:
+                    return
+            raise AssertionError("no version came by broadcast")
+
+        follow_until_one_is_broadcast()
+        restart_in_mid_publish(crew, chance)
+        follow_until_one_is_broadcast()
+        kill_in_mid_update(crew, 0, int(str(publish(crew, chance, "expert")["published"])), chance)
+        follow_until_one_is_broadcast()
+        crew.restart_coordinator()
+        follow_until_one_is_broadcast()
 
 
 def fork(crew: Crew, folder: pathlib.Path, *, nursery: Nursery, model: pathlib.Path, chance: random.Random) -> None:

@@ -39,6 +39,18 @@ def test_rollouts_serve_weights_under_the_address_of_their_pod_and_prove_to_be_r
     assert peers.model_copy(update={"host": "fd00::1"}).address == "[fd00::1]:50054"
 
 
+def test_a_trainer_announces_broadcasts_under_the_address_of_its_pod_and_proves_to_be_the_jobs(
+    make_job: MakeJob,
+) -> None:
+    job = in_cluster(make_job({"weightSync.transport": "gloo"}))
+    configs = resolve.resolve(job, cluster_placement(job, verifier_cores=1))
+    assert configs.trainer.broadcasts is not None
+    assert (configs.trainer.broadcasts.host, configs.trainer.broadcasts.port) == ("", 50055)
+    assert configs.rollouts[0].trainer_name == "job-trainer.team.svc"
+    # By the ordinary way rollouts serve one another as well.
+    assert configs.rollouts[0].peers is not None
+
+
 def test_files_that_all_mount_need_no_rollout_that_serves_them(make_job: MakeJob) -> None:
     job = in_cluster(make_job({"weightSync.transport": "file"}))
     assert resolve.resolve(job, cluster_placement(job, verifier_cores=1)).rollouts[0].peers is None

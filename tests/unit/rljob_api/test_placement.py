@@ -37,6 +37,18 @@ def test_several_rollouts_serve_weights_to_one_another_on_ports_of_their_own(mak
         assert place(make_job(alone), range(100, 120)).peers == ()
 
 
+def test_a_trainer_that_broadcasts_weights_has_a_port_more_which_no_other_process_has(make_job: MakeJob) -> None:
+    job = make_job({"rollout.replicas": 2, "weightSync.transport": "gloo"})
+    num_ports = num_local_ports(job)
+    assert num_ports == num_local_ports(make_job({"rollout.replicas": 2})) + 1
+    placement = place(job, range(100, 100 + num_ports))
+    broadcasts = placement.trainer.broadcasts
+    assert broadcasts is not None
+    assert (broadcasts.host, broadcasts.port) == ("127.0.0.1", 100 + num_ports - 1)
+    assert placement.peers[-1].port < broadcasts.port
+    assert place(make_job(), range(100, 120)).trainer.broadcasts is None
+
+
 def test_rollouts_of_one_machine_serve_agents_on_ports_one_after_the_other(make_job: MakeJob) -> None:
     job = make_job({"rollout.replicas": 2, "workflow.type": "external", "rollout.gateway": {"port": 50_100}})
     gateways = place(job, range(100, 120)).gateways

@@ -144,7 +144,10 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
     async def Publish(self, request: Message, context: Context) -> Message:
         layout = codec.from_message(types.Layout, request.layout) if request.HasField("layout") else None
         answer, head = await self._answers.publish(
-            token=request.session, proposal=codec.from_message(types.WeightVersion, request.manifest), layout=layout
+            token=request.session,
+            proposal=codec.from_message(types.WeightVersion, request.manifest),
+            layout=layout,
+            broadcasts=request.broadcasts,
         )
         return weights_pb2.PublishReply(outcome=answer.outcome, head_version=head, detail=answer.detail)
 

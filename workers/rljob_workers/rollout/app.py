@@ -146,6 +146,7 @@ async def _serve(
         judge = grading_client(addresses=[config.judge_address], timeout_s=limit_s, role=enums.Role.JUDGE)
     try:
         registration.expose_metrics(metrics.registry)
+        puller.image_bytes = prepared.stager.layout.image_bytes
         rollout = make_worker(config, prepared, transport, verifiers, puller, probes, metrics, clock, attempts, judge)
         async with contextlib.AsyncExitStack() as serving:
             if config.peers is not None and config.peers.address:

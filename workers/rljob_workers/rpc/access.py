@@ -22,6 +22,7 @@ _SERVICES: Mapping[str, Mapping[str, frozenset[str]]] = {
     "Train": {"FetchBatch": _TRAINER, "CommitStep": _TRAINER, "CommitCheckpoint": _TRAINER},
     "Weights": {"Publish": _TRAINER, "Manifest": _ROLLOUT, "Pieces": _ROLLOUT},
     "WeightStore": {"Upload": _TRAINER, "Pull": _ROLLOUT},
+    "Broadcasts": {"Follow": _ROLLOUT, "Report": _ROLLOUT},
     "Verifier": {"Verify": _ROLLOUT},
     "RunStatus": {"Status": _OPERATOR, "WatchStatus": _OPERATOR, "Stop": _OPERATOR},
 }

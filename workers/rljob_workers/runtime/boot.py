@@ -53,6 +53,8 @@ def with_pod_variables(config: ConfigT, environment: Mapping[str, str]) -> Confi
         resolved["peers"] = config.peers.model_copy(update={"host": address})
     if isinstance(config, process_config.RolloutConfig) and config.gateway is not None and address:
         resolved["gateway"] = config.gateway.in_pod(address)
+    if isinstance(config, process_config.TrainerConfig) and config.broadcasts is not None and address:
+        resolved["broadcasts"] = config.broadcasts.model_copy(update={"host": address})
     if isinstance(config, process_config.TrainerConfig):
         resolved |= {
             field: _number(name, environment[name], least)

@@ -316,11 +316,12 @@ def _run(
     client = batches.BatchClient(address=config.coordinator_address, tls=config.tls)
     session = _register(config, loaded, client)
     registered.set()
-    transport = weight_backends.find(config.spec.weight_sync.transport).publisher(config)
-    transport.session = session.token
+    transport = weight_backends.find(config.spec.weight_sync.transport).publisher(config) if first else None
+    if transport is not None:
+        transport.session = session.token
     publisher = publish.VersionPublisher(
         exporter=loaded.exporter,
-        transport=transport if first else None,
+        transport=transport,
         job=config.job.name,
         attempt=config.attempt,
         head=session.head_version,
@@ -343,7 +344,8 @@ def _run(
         if keeper is not None:
             keeper.close()
         publisher.close()
-        transport.close()
+        if transport is not None:
+            transport.close()
         client.close()
 
 

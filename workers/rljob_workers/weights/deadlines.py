@@ -45,6 +45,14 @@ def piece_deadline_s(num_bytes: int) -> float:
     return _PIECE_S + MOST_STREAMS * num_bytes / LINK_BYTES_PER_S
 
 
+def broadcast_deadline_s(num_bytes: int, *, size: int) -> float:
+    """Return how long a broadcast in a group of `size` may take in all: whoever waits for it then asks others.
+
+    The first member's link carries a copy for each round of a tree.
+    """
+    return _PIECE_S + size.bit_length() * num_bytes / LINK_BYTES_PER_S
+
+
 def pause_deadline_s(num_bytes: int) -> float:
     """Return how long an engine may be paused for an image of `num_bytes` without loading any of it."""
     return _PAUSE_S + num_bytes / APPLY_BYTES_PER_S

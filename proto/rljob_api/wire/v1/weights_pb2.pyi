@@ -96,14 +96,16 @@ class WeightVersion(_message.Message):
     def __init__(self, job: _Optional[str] = ..., version: _Optional[int] = ..., step: _Optional[int] = ..., attempt: _Optional[int] = ..., parent: _Optional[int] = ..., created_at: _Optional[float] = ..., layout_id: _Optional[str] = ..., digests: _Optional[_Mapping[int, bytes]] = ..., state_hash: _Optional[str] = ..., kind: _Optional[str] = ..., base: _Optional[int] = ..., base_state_hash: _Optional[str] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., changed: _Optional[int] = ..., changed_ratio: _Optional[float] = ..., fallback_reason: _Optional[str] = ..., exporter: _Optional[str] = ..., image: _Optional[_Union[Artifact, _Mapping]] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
-    __slots__ = ("session", "manifest", "layout")
+    __slots__ = ("session", "manifest", "layout", "broadcasts")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    BROADCASTS_FIELD_NUMBER: _ClassVar[int]
     session: str
     manifest: WeightVersion
     layout: Layout
-    def __init__(self, session: _Optional[str] = ..., manifest: _Optional[_Union[WeightVersion, _Mapping]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ...) -> None: ...
+    broadcasts: str
+    def __init__(self, session: _Optional[str] = ..., manifest: _Optional[_Union[WeightVersion, _Mapping]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., broadcasts: _Optional[str] = ...) -> None: ...
 
 class PublishReply(_message.Message):
     __slots__ = ("outcome", "head_version", "detail")
@@ -194,3 +196,39 @@ class UploadReply(_message.Message):
     artifact_id: str
     num_bytes: int
     def __init__(self, artifact_id: _Optional[str] = ..., num_bytes: _Optional[int] = ...) -> None: ...
+
+class FollowRequest(_message.Message):
+    __slots__ = ("member",)
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    def __init__(self, member: _Optional[str] = ...) -> None: ...
+
+class Broadcast(_message.Message):
+    __slots__ = ("group", "rank", "size", "rendezvous", "artifact")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    RENDEZVOUS_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    rank: int
+    size: int
+    rendezvous: str
+    artifact: Artifact
+    def __init__(self, group: _Optional[int] = ..., rank: _Optional[int] = ..., size: _Optional[int] = ..., rendezvous: _Optional[str] = ..., artifact: _Optional[_Union[Artifact, _Mapping]] = ...) -> None: ...
+
+class BroadcastReport(_message.Message):
+    __slots__ = ("member", "group", "artifact_id", "failure")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    group: int
+    artifact_id: str
+    failure: str
+    def __init__(self, member: _Optional[str] = ..., group: _Optional[int] = ..., artifact_id: _Optional[str] = ..., failure: _Optional[str] = ...) -> None: ...
+
+class BroadcastReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -181,3 +181,121 @@ class Weights(object):
             timeout,
             metadata,
             _registered_method=True)
+
+
+class BroadcastsStub(object):
+    """What trainer and rollouts say about broadcasts; their bytes go by torch.distributed. Served by the trainer.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Follow = channel.unary_stream(
+                '/rljob.v1.Broadcasts/Follow',
+                request_serializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.FollowRequest.SerializeToString,
+                response_deserializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.Broadcast.FromString,
+                _registered_method=True)
+        self.Report = channel.unary_unary(
+                '/rljob.v1.Broadcasts/Report',
+                request_serializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.BroadcastReport.SerializeToString,
+                response_deserializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.BroadcastReply.FromString,
+                _registered_method=True)
+
+
+class BroadcastsServicer(object):
+    """What trainer and rollouts say about broadcasts; their bytes go by torch.distributed. Served by the trainer.
+    """
+
+    def Follow(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Report(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_BroadcastsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Follow': grpc.unary_stream_rpc_method_handler(
+                    servicer.Follow,
+                    request_deserializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.FollowRequest.FromString,
+                    response_serializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.Broadcast.SerializeToString,
+            ),
+            'Report': grpc.unary_unary_rpc_method_handler(
+                    servicer.Report,
+                    request_deserializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.BroadcastReport.FromString,
+                    response_serializer=rljob__api_dot_wire_dot_v1_dot_weights__pb2.BroadcastReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'rljob.v1.Broadcasts', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('rljob.v1.Broadcasts', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Broadcasts(object):
+    """What trainer and rollouts say about broadcasts; their bytes go by torch.distributed. Served by the trainer.
+    """
+
+    @staticmethod
+    def Follow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/rljob.v1.Broadcasts/Follow',
+            rljob__api_dot_wire_dot_v1_dot_weights__pb2.FollowRequest.SerializeToString,
+            rljob__api_dot_wire_dot_v1_dot_weights__pb2.Broadcast.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Report(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rljob.v1.Broadcasts/Report',
+            rljob__api_dot_wire_dot_v1_dot_weights__pb2.BroadcastReport.SerializeToString,
+            rljob__api_dot_wire_dot_v1_dot_weights__pb2.BroadcastReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -63,6 +63,34 @@ def test_rollouts_reach_each_other_on_the_port_for_weights_alone(example: Exampl
 
 
 @pytest.mark.covers("security")
+def test_where_weights_are_broadcast_trainer_and_rollouts_alone_reach_each_other_on_ports_of_the_kernels_choice(
+    example: Example,
+) -> None:
+    given = example.make(weightSync={"transport": "gloo"})
+    # What Linux has in net.ipv4.ip_local_port_range.
+    chosen = {"protocol": "TCP", "port": 32768, "endPort": 60999}
+    broadcasts: dict[enums.Role, list[list[str]]] = {}
+    for role in (C, R, V, T):
+        spec: Any = network.network_policy(given, role)["spec"]
+        broadcasts[role] = [_peers(rule["from"]) for rule in spec["ingress"] if chosen in rule.get("ports", [])]
+    assert broadcasts == {C: [], R: [["rollout", "trainer"]], V: [], T: [["rollout"]]}
+    trainer: Any = network.network_policy(given, T)["spec"]
+    # Where announcements are, and not where the trainer's own ranks meet.
+    assert given.configs.trainer.broadcasts is not None
+    assert chosen["port"] <= given.configs.trainer.broadcasts.port <= chosen["endPort"]
+    assert not chosen["port"] <= given.configs.trainer.rendezvous_port <= chosen["endPort"]
+    assert [_peers(rule["from"]) for rule in trainer["ingress"] if "ports" not in rule] == [["trainer"]]
+    called = [name for rule in trainer["egress"] for name in _peers(rule.get("to", []))]
+    assert called == ["coordinator", "trainer", "rollout"]
+
+
+@pytest.mark.covers("security")
+def test_where_weights_are_not_broadcast_no_rollout_reaches_the_trainer(given: inputs.Inputs) -> None:
+    trainer: Any = network.network_policy(given, T)["spec"]
+    assert [name for rule in trainer["ingress"] for name in _peers(rule["from"])] == ["trainer"]
+
+
+@pytest.mark.covers("security")
 def test_agents_reach_the_gateway_of_their_job_alone(example: Example) -> None:
     given = example.make(
         workflow={"type": "external"}, rollout={"gateway": {"port": 50_060}, "sampling": {"maxTokens": 8}}

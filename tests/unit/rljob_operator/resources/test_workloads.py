@@ -256,6 +256,17 @@ def test_a_rollout_pod_learns_the_address_under_which_it_serves_weights(example:
     }
 
 
+def test_a_trainer_that_broadcasts_weights_learns_its_address_and_listens_for_rollouts(example: Example) -> None:
+    given = example.make(weightSync={"transport": "gloo"})
+    assert _env(given, T)["RLJOB_POD_IP"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert {port["name"]: port["containerPort"] for port in _container(given, T)["ports"]} == {
+        "health": 8080,
+        "rendezvous": 29500,
+        "broadcasts": 50055,
+    }
+    assert "RLJOB_POD_IP" not in _env(example.make(), T)
+
+
 def test_rollouts_that_read_files_listen_on_no_port_for_weights(example: Example) -> None:
     given = example.make(weightSync={"transport": "file"})
     assert [port["name"] for port in _container(given, R)["ports"]] == ["health"]

@@ -15,6 +15,8 @@ OPEN = {
     "Work/Watch": {R},
     "Weights/Manifest": {R},
     "Weights/Pieces": {R},
+    "Broadcasts/Follow": {R},
+    "Broadcasts/Report": {R},
     "WeightStore/Pull": {R},
     "Verifier/Verify": {R},
     "Train/FetchBatch": {T},

@@ -39,6 +39,15 @@ def test_a_rollout_learns_the_address_of_its_pod_under_which_it_serves_weights(t
     )
 
 
+def test_a_trainer_learns_the_address_of_its_pod_under_which_it_broadcasts_weights(
+    trainer: process_config.TrainerConfig,
+) -> None:
+    broadcasts = process_config.BroadcastConfig(host="", port=50055)
+    found = boot.with_pod_variables(trainer.model_copy(update={"broadcasts": broadcasts}), {"RLJOB_POD_IP": "10.1.2.3"})
+    assert found.broadcasts == broadcasts.model_copy(update={"host": "10.1.2.3"})
+    assert boot.with_pod_variables(trainer, {"RLJOB_POD_IP": "10.1.2.3"}).broadcasts is None
+
+
 def test_a_rollout_learns_the_address_of_its_pod_under_which_it_serves_agents(tmp_path: pathlib.Path) -> None:
     gateway = process_config.GatewayConfig(bind_host="0.0.0.0", host="", port=50_055)
     rollout = sections.make_config(process_config.RolloutConfig, tmp_path, gateway=gateway)

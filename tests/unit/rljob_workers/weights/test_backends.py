@@ -14,7 +14,7 @@ from rljob_api.manifest.trainer import WeightTransport
 from rljob_api.validation.load import load_manifest
 from rljob_testing import examples, weight_fleet
 from rljob_workers.coordinator.weights import store
-from rljob_workers.weights.backends import base, file_store, grpc_store
+from rljob_workers.weights.backends import base, broadcaster, file_store, gloo_store, grpc_store
 
 DATA = os.urandom(1 << 20)
 ARTIFACT = types.Artifact(
@@ -46,6 +46,9 @@ class Way:
         into = bytearray(len(DATA) + spare)
         self.puller.pull(artifact, self.sources, memoryview(into))
         return bytes(into)
+
+    def only_store(self) -> None:
+        """Let what is pulled next come from the store."""
 
     def break_off(self) -> None:
         """Let nobody reach the store."""
@@ -81,12 +84,34 @@ class GrpcWay(Way):
         self._fleet.close()
 
 
-WAYS: Mapping[str, Callable[[pathlib.Path], Way]] = {"grpc": GrpcWay, "file": FileWay}
+class GlooWay(GrpcWay):
+    """With one rollout, which is in the group."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        super().__init__(folder)
+        super(GrpcWay, self).close()
+        self._to_rollouts = broadcaster.Broadcaster(host=weight_fleet.LOOPBACK)
+        self.publisher = gloo_store.GlooPublisher(
+            control_address=self._fleet.control,
+            store_address=self._fleet.store,
+            tls=None,
+            to_rollouts=self._to_rollouts,
+        )
+        self._following = weight_fleet.follower(self._fleet, self._to_rollouts, "rollout-0", most_bytes=len(DATA))
+        self.puller = self._following
+
+    def only_store(self) -> None:
+        weight_fleet.until(lambda: not self._to_rollouts.is_sending)
+        assert self._following.inbox is not None
+        assert self._following.inbox.take(ARTIFACT, memoryview(bytearray(len(DATA))))
+
+
+WAYS: Mapping[str, Callable[[pathlib.Path], Way]] = {"grpc": GrpcWay, "file": FileWay, "gloo": GlooWay}
 
 
 @pytest.fixture(params=typing.get_args(WeightTransport))
 def way(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[Way]:
-    """Each transport of the manifest in turn."""
+    """Each transport in turn."""
     made = WAYS[request.param](tmp_path / "weights")
     yield made
     made.close()
@@ -139,6 +164,7 @@ def test_bytes_that_are_there_already_and_damaged_are_written_again(way: Way) ->
 @pytest.mark.covers("weights W-14", "weights 8-4")
 def test_bytes_that_are_not_the_artifacts_are_refused_as_damaged(damaged: bytes, way: Way) -> None:
     artifact = way.publisher.upload(memoryview(DATA), enums.Encoding.WHOLE)
+    way.only_store()
     (way.folder / ARTIFACT.artifact_id).write_bytes(damaged)
     with pytest.raises(errors.DigestError):
         way.pull(artifact)

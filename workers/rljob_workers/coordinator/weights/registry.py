@@ -27,13 +27,18 @@ class Publishing:
         # By state hash, of versions that are no anchors and not RETIRED. Not in the ledger, where a large model's run
         # would leave gigabytes of them; so after a restart there are none until the next version.
         self._images: dict[str, types.Artifact] = {}
+        # Where the trainer announces broadcasts; after a restart nowhere, until the next version.
+        self._broadcasts = ""
         # All rollouts may say of one artifact that it is damaged, and it may be sent again meanwhile.
         self._checking = asyncio.Lock()
 
     async def publish(
-        self, *, token: str, proposal: types.WeightVersion, layout: types.Layout | None
+        self, *, token: str, proposal: types.WeightVersion, layout: types.Layout | None, broadcasts: str = ""
     ) -> tuple[version_rules.Answer, int]:
-        """Register a version whose artifacts are stored; return the answer and the head."""
+        """Register a version whose artifacts are stored; return the answer and the head.
+
+        broadcasts: where the trainer announces them, for the plans of rollouts.
+        """
         now = self._context.clock.now()
         if (image := _image_of(proposal)) is not None:
             proposal = dataclasses.replace(proposal, image=None)
@@ -53,9 +58,11 @@ class Publishing:
             answer = versions.publish(
                 ledger, token=token, proposal=proposal, layout=layout, stored=stored, evaluate=due, now=now
             )
-            if image is not None and answer.outcome in (version_rules.Outcome.ACCEPTED, version_rules.Outcome.REPEATED):
+            if answer.outcome in (version_rules.Outcome.ACCEPTED, version_rules.Outcome.REPEATED):
                 # Here and not after it: rollouts hear of the version when this call has ended.
-                self._images[image.artifact_id] = image
+                self._broadcasts = broadcasts
+                if image is not None:
+                    self._images[image.artifact_id] = image
             return answer, versions.head(ledger).version
 
         self._context.pods.record_contact(token, now=now)
@@ -115,9 +122,11 @@ class Publishing:
         chain, layout = await self._context.ledger.run(collect)
         for manifest in (*chain, newest):
             self._note_pieces(manifest)
-        source = types.WeightSource(address=self._context.config.store_address, kind=enums.SourceKind.STORE)
+        sources = [types.WeightSource(address=self._context.config.store_address, kind=enums.SourceKind.STORE)]
+        if self._broadcasts:
+            sources.append(types.WeightSource(address=self._broadcasts, kind=enums.SourceKind.TRAINER))
         whole = next((part for part in newest.artifacts if part.encoding is enums.Encoding.WHOLE), image)
-        return types.VersionPlan(chain=chain, sources=(source,), layout=layout, image=whole)
+        return types.VersionPlan(chain=chain, sources=tuple(sources), layout=layout, image=whole)
 
     async def sources(self, *, token: str, artifact_id: str, have: bytes, failed: Sequence[str]) -> types.PieceSources:
         """Note which pieces a rollout has of an artifact and return where it may fetch the others.

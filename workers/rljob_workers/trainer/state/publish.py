@@ -109,6 +109,7 @@ class VersionPublisher:
 
     def _register(self, transport: base.Publisher, step: int) -> None:
         layout, data = self._exporter.layout, self._exporter.image
+        transport.release()
         digests = image.digests(data, layout)
         compared = self._bring_forward(data, digests)
         changes = None if compared is None or not self._anchors.sends_changes else compared.data

@@ -33,6 +33,9 @@ class Publisher(Protocol):
     def publish(self, version: types.WeightVersion, layout: types.Layout | None) -> types.VersionId:
         """Register a version whose artifacts are stored and return the head. Raises ConflictError for a taken id."""
 
+    def release(self) -> None:
+        """Read no more of what was uploaded: it is about to change. Returns at once."""
+
 
 class Puller(Protocol):
     """What a receiver needs to get a version."""
@@ -68,7 +71,12 @@ class _Registry:
 
 
 class RegisteringPublisher(_Registry, abc.ABC):
-    """A publisher that registers its versions with the coordinator; a backend adds where the bytes go. Blocking."""
+    """A publisher that registers its versions with the coordinator; a backend adds where the bytes go. Blocking.
+
+    broadcasts: where this process announces broadcasts, which rollouts are told with their plans; empty for none.
+    """
+
+    broadcasts = ""
 
     def __init__(self, *, control_address: str, tls: process_config.TlsConfig | None, timeout_s: float = 120.0) -> None:
         """`timeout_s`: of a call to the coordinator, which may commit behind others."""
@@ -84,6 +92,7 @@ class RegisteringPublisher(_Registry, abc.ABC):
             session=self.session,
             manifest=codec.to_message(version),
             layout=None if layout is None else codec.to_message(layout),
+            broadcasts=self.broadcasts,
         )
         reply = translated(self._address, lambda: self._stub.Publish(request, timeout=self._timeout_s))
         if reply.outcome == "conflict":
@@ -91,6 +100,9 @@ class RegisteringPublisher(_Registry, abc.ABC):
         if reply.outcome not in ("accepted", "repeated"):
             raise errors.WeightsError(f"version {version.version} was refused ({reply.outcome}): {reply.detail}")
         return types.VersionId(reply.head_version)
+
+    def release(self) -> None:
+        """Read no more of what was uploaded: it is about to change. Most backends are done with it already."""
 
 
 class PlanningPuller(_Registry, abc.ABC):
@@ -101,6 +113,8 @@ class PlanningPuller(_Registry, abc.ABC):
         super().__init__(control_address=control_address, tls=tls, timeout_s=timeout_s)
         # What this process holds for others, and what it fetched and served.
         self.shelf, self.transfers = shelf.Shelf(), transfers.Transfers()
+        # Of the layout, once it is known: what is sent without a question is not larger.
+        self.image_bytes = 0
 
     def plan(
         self,

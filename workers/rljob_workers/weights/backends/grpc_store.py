@@ -56,6 +56,11 @@ class WeightPublisher(base.RegisteringPublisher):
     def upload(self, data: memoryview, encoding: enums.Encoding) -> types.Artifact:
         """Stream `data` in chunks; the last frame commits it under its digest. Raises DigestError on disagreement."""
         artifact = pieces.describe(data, encoding, piece_bytes=self._piece_bytes)
+        self.store(data, artifact)
+        return artifact
+
+    def store(self, data: memoryview, artifact: types.Artifact) -> None:
+        """Send the bytes of an artifact. Raises DigestError on disagreement."""
         reply = base.translated(self._store, lambda: self._send(data, artifact.artifact_id))
         stored = weights_pb2.UploadReply.FromString(reply)
         if stored.artifact_id != artifact.artifact_id or stored.num_bytes != artifact.num_bytes:
@@ -63,7 +68,6 @@ class WeightPublisher(base.RegisteringPublisher):
                 f"the store kept {stored.artifact_id} ({stored.num_bytes} bytes) for {artifact.artifact_id}"
                 f" ({artifact.num_bytes} bytes)"
             )
-        return artifact
 
     def _send(self, data: memoryview, digest: str) -> bytes:
         watch = self._watch(deadlines.idle_deadline_s(len(data)))
@@ -219,9 +223,13 @@ def _publisher(config: process_config.TrainerConfig) -> WeightPublisher:
     )
 
 
+def peer_name(config: process_config.RolloutConfig) -> str:
+    """Return the name that certificates of the other rollouts have, empty where they have none."""
+    return "" if config.peers is None or config.tls is None else config.peers.server_name
+
+
 def _puller(config: process_config.RolloutConfig) -> WeightPuller:
-    peer_name = "" if config.peers is None or config.tls is None else config.peers.server_name
-    return WeightPuller(control_address=config.coordinator_address, tls=config.tls, peer_name=peer_name)
+    return WeightPuller(control_address=config.coordinator_address, tls=config.tls, peer_name=peer_name(config))
 
 
 BACKEND = base.Backend(publisher=_publisher, puller=_puller)

@@ -107,6 +107,7 @@ class Coordinator:
         whole: bool = True,
         changes: bool = False,
         image: types.Artifact | None = None,
+        broadcasts: str = "",
     ) -> int:
         head = (await self.core.ledger.run(versions.head)).version
         artifacts = []
@@ -123,7 +124,9 @@ class Coordinator:
             image=image,
         )  # fmt: skip
         layout = types.Layout(layout_id="layout", tensors=(), image_bytes=1)
-        answer, version = await self.weights.publish(token=token, proposal=proposal, layout=layout)
+        answer, version = await self.weights.publish(
+            token=token, proposal=proposal, layout=layout, broadcasts=broadcasts
+        )
         if answer.outcome == "missing":
             raise errors.WeightsError(answer.detail)
         assert answer.outcome == "accepted", answer
@@ -234,6 +237,26 @@ async def test_a_rollout_is_sent_the_shortest_way_also_after_a_restart(start: St
         assert await run.way(rollout, 3, have=types.NO_VERSION) == ["1 delta-1", "2 delta-1", "3 delta-1"]
         run = start()
         rollout = await run.register(enums.Role.ROLLOUT, boot_id="after")
+
+
+async def test_a_plan_names_where_the_trainer_of_the_last_version_announces_broadcasts(start: Start) -> None:
+    run = start()
+    rollout, trainer = await line_of_versions(run)
+
+    async def named() -> list[str]:
+        plan = await run.weights.plan(token=rollout, want=1, have=0, with_layout=False)
+        return [source.address for source in plan.sources if source.kind is enums.SourceKind.TRAINER]
+
+    assert await named() == []
+    await run.publish(trainer, 1, changes=True, broadcasts="10.1.2.3:50055")
+    assert await named() == ["10.1.2.3:50055"]
+    # Of a trainer that is fenced off nothing is taken.
+    next_trainer = await run.register(enums.Role.TRAINER, boot_id="after", attempt=2)
+    with pytest.raises(errors.FencedError):
+        await run.publish(trainer, 1, changes=True, broadcasts="10.1.2.4:50055")
+    assert await named() == ["10.1.2.3:50055"]
+    await run.publish(next_trainer, 0, attempt=2)
+    assert await named() == []
 
 
 async def test_a_chain_has_the_digests_of_the_version_that_it_ends_in_and_no_others(start: Start) -> None:

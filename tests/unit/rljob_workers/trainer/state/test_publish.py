@@ -46,6 +46,9 @@ class FakeStore:
         self.layouts.append(layout)
         return version.version
 
+    def release(self) -> None:
+        self.events.append("release")
+
 
 def model_of() -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
@@ -102,7 +105,7 @@ def test_versions_count_up_from_the_head_and_the_layout_goes_along_once() -> Non
     for step in (4, 5):
         publisher.publish(step)
     publisher.flush()
-    assert store.events == ["upload", "publish 8 of step 4", "upload", "publish 9 of step 5"]
+    assert store.events == ["release", "upload", "publish 8 of step 4", "release", "upload", "publish 9 of step 5"]
     assert [version.parent for version in store.versions] == [7, 8]
     assert [layout is None for layout in store.layouts] == [False, True]
     assert store.versions[0].attempt == 3
@@ -154,7 +157,7 @@ def test_a_second_publish_waits_for_the_first_and_never_overwrites_its_image() -
         model["model.norm.weight"].add_(1.0)
         second = pool.submit(publisher.publish, 2)
         assert not second.done()
-        assert store.events == []
+        assert store.events == ["release"]
         store.may_upload.set()
         second.result(10.0)
     publisher.flush()
@@ -171,7 +174,7 @@ def test_an_unreachable_coordinator_gets_bytes_and_manifest_again() -> None:
     publisher = publisher_of(store, model)
     publisher.publish(1)
     publisher.flush()
-    assert store.events == ["upload", "upload", "publish 1 of step 1"]
+    assert store.events == ["release", "upload", "upload", "publish 1 of step 1"]
 
 
 def test_a_failed_publish_rises_at_the_next_one() -> None:
