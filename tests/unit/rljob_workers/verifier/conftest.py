@@ -1,6 +1,7 @@
 """Builders for the verifier's tests, and real pools that are always torn down."""
 
 import contextlib
+import ctypes
 import pathlib
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -11,8 +12,10 @@ from rljob_api import enums, errors, process_config, types
 from rljob_workers.runtime import metrics
 from rljob_workers.verifier import service
 from rljob_workers.verifier.sandbox.confinement import profile
-from rljob_workers.verifier.sandbox.processes import spawn, warm
+from rljob_workers.verifier.sandbox.processes import confine, spawn, warm
 
+# linux/prctl.h.
+PR_SET_CHILD_SUBREAPER = 36
 JOB = process_config.JobIdentity(name="job", namespace="tests", uid="uid")
 
 
@@ -103,6 +106,14 @@ def confined() -> profile.Confinement:
         return profile.of_this_machine()
     except errors.SandboxError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def adopting() -> Iterator[None]:
+    """Have this process adopt orphans, as a grading worker does, and no longer than its tests take."""
+    confine.adopt()
+    yield
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ Programs of the policy: the same for each run, and what `programs.py` says. Isol
 level `none` adds nothing. NOT covered: Landlock and the filter for grading workers themselves, in which no text of the
 policy is ever run.
 The door: `run` runs one `Program`, or the `Suite` of tests of a repository that `laid_out` wrote, within `Limits`, and
-returns a `Run`. Graders use nothing else. Rooms: `confinement` (what a program may do, as data), `processes` (how they
-are started and ended) and `requests` (what a program must ask for); each uses those before it alone.
+returns a `Run`. Graders use nothing else; environments of agents have `shell.Place` in addition. Rooms: `confinement`
+(what a program may do, as data), `processes` (how they are started and ended) and `requests` (what a program must ask
+for); each uses those before it alone.
 """
 
 from rljob_workers.verifier.sandbox.processes.packages import of as packages_of

@@ -26,9 +26,8 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import IO
+from typing import IO, Protocol
 
-from rljob_workers.verifier.sandbox import repository
 from rljob_workers.verifier.sandbox.confinement import notifications, profile
 from rljob_workers.verifier.sandbox.processes import packages, procfs, records, shortage, spawn
 from rljob_workers.verifier.sandbox.processes.spawn import CannotRunError
@@ -53,7 +52,8 @@ class Limits:
     """Of one run: CPU seconds of the tree, wall seconds, memory of the tree, bytes of each stream.
 
     may_fork: whether a confined program may have processes in addition to its own. They and all threads are at most 64:
-    a program that asks for more is stopped, as one that takes too much memory is.
+    a program that asks for more is stopped, as one that takes too much memory is. file_bytes: how large each file may
+    be that it writes. is_cut: what goes beyond output_bytes is dropped, and the program continues.
     """
 
     cpu_s: float
@@ -61,6 +61,8 @@ class Limits:
     memory_bytes: int
     output_bytes: int
     may_fork: bool = False
+    file_bytes: int = 0
+    is_cut: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +97,11 @@ class Program:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """How it ended. `stopped`: cpu, wall, starved, memory or output if we killed it, forbidden if the filter did.
+    """How it ended. `stopped`: cpu, wall, starved, memory or output if we killed it, or what the caller's own look said
+    of its processes; forbidden if the filter did.
 
     records: statuses and values of this run's nonce; none at all if anything else is in the reply, which `malformed`
-    says.
+    says. errors: where output is cut alone. cut: output or errors are not all that it wrote.
     """
 
     output: bytes
@@ -106,10 +109,25 @@ class Run:
     stopped: str = ""
     records: tuple[tuple[str, object], ...] = ()
     malformed: bool = False
+    errors: bytes = b""
+    cut: bool = False
+
+
+class Runnable(Protocol):
+    """What runs: a `Program`, a `repository.Suite` or a `shell.Command`."""
+
+    def request_fields(self) -> dict[str, object]:
+        """Return its part of a process's request."""
+
+    def readable(self) -> dict[str, int]:
+        """Return what it may read in addition to what every program may, by its real path, and the rights on it."""
+
+
+Look = Callable[[frozenset[int]], str]
 
 
 def run(
-    program: Program | repository.Suite,
+    program: Runnable,
     *,
     stdin: bytes,
     limits: Limits,
@@ -118,11 +136,13 @@ def run(
     num_kills: Callable[[], int] = shortage.num_kills_here,
     run_delay_s: Callable[[], float] = procfs.own_run_delay_s,
     poll_s: float = POLL_S,
+    look: Look = lambda _: "",
 ) -> Run:
     """Return how the program, or the tests of a repository, ended on this input. Raises CannotRunError.
 
     num_kills: how often the kernel has ended a process here for want of memory. run_delay_s: how long this thread has
-    been ready to run and did not. poll_s: seconds between two looks at the CPU, memory and processes of the tree.
+    been ready to run and did not. poll_s: seconds between two looks at the CPU, memory and processes of the tree. look:
+    called at each of them with the processes; says what is exceeded, an empty text for nothing.
     """
     nonce = secrets.token_hex(16)
     if confined is not None:
@@ -137,7 +157,7 @@ def run(
         reply.writer.close()
         # Closed after the end: a program whose requests fail would continue.
         delay = AnswerDelay(run_delay_s)
-        watch = stack.enter_context(contextlib.closing(_Watch(process, limits, before, confined, delay, poll_s)))
+        watch = stack.enter_context(contextlib.closing(_Watch(process, limits, before, confined, delay, poll_s, look)))
         try:
             orders = None if confined is None else confined.orders(pid=process.pid, may_fork=limits.may_fork)
             payload = _request(program, nonce, limits, orders, process.parent)
@@ -167,6 +187,8 @@ def run(
         stopped=stopped,
         records=reply_of_run.items,
         malformed=reply_of_run.malformed,
+        errors=bytes(watch.errors) if limits.is_cut else b"",
+        cut=watch.cut,
     )
 
 
@@ -189,9 +211,7 @@ def _reaped_cpu_s() -> float:
     return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 
 
-def _request(
-    program: Program | repository.Suite, nonce: str, limits: Limits, orders: dict[str, object] | None, parent: int
-) -> bytes:
+def _request(program: Runnable, nonce: str, limits: Limits, orders: dict[str, object] | None, parent: int) -> bytes:
     return json.dumps(
         {
             **program.request_fields(),
@@ -199,6 +219,7 @@ def _request(
             "parent": parent,
             "cpu_s": math.ceil(limits.cpu_s),
             "memory_bytes": limits.memory_bytes,
+            "file_bytes": limits.file_bytes,
             "confinement": orders,
         }
     ).encode()
@@ -215,8 +236,9 @@ class _Watch:
         confined: profile.Confinement | None,
         answer_delay: AnswerDelay,
         poll_s: float,
+        look: Look,
     ) -> None:
-        self._process, self._limits, self._before = process, limits, before
+        self._process, self._limits, self._before, self._look = process, limits, before, look
         self._confined, self._answer_delay, self._poll_s = confined, answer_delay, poll_s
         self._gate: Gate | None = None
         self._retry = False
@@ -224,6 +246,7 @@ class _Watch:
         self._parent_waited_s = procfs.run_delay_s(process.parent)
         self._cpu_s, self._next_look_s = 0.0, 0.0
         self.output, self.errors, self.reply = bytearray(), bytearray(), bytearray()
+        self.cut = False
 
     def close(self) -> None:
         if self._gate is not None:
@@ -263,7 +286,9 @@ class _Watch:
                     selector.register(request, selectors.EVENT_READ)
                     # What its runner took until here is not the program's time.
                     self._started_s = time.monotonic()
-                if max(map(len, sinks.values())) > self._limits.output_bytes:
+                if self._limits.is_cut:
+                    self._cut()
+                elif max(map(len, sinks.values())) > self._limits.output_bytes:
                     return "output"
                 ended = self._process.poll() is not None
                 # What was written before the end is still in the pipes: the end is believed once they are empty.
@@ -272,6 +297,12 @@ class _Watch:
                 exceeded = self._exceeded(ended=ended)
                 if exceeded:
                     return exceeded
+
+    def _cut(self) -> None:
+        for sink in (self.output, self.errors):
+            if len(sink) > self._limits.output_bytes:
+                del sink[self._limits.output_bytes :]
+                self.cut = True
 
     def _select(self, selector: selectors.DefaultSelector) -> list[tuple[selectors.SelectorKey, int]]:
         if self._gate is not None and not self._retry:
@@ -316,7 +347,7 @@ class _Watch:
         return Gate(
             listener,
             forks=ForkGate(session=self._process.pid, most=MAX_PROCESSES),
-            paths=PathView(self._confined.readable, self._confined.architecture),
+            paths=PathView(self._confined.readable, self._confined.architecture, self._confined.writable),
         )
 
     @staticmethod
@@ -340,7 +371,9 @@ class _Watch:
             return "cpu"
         if sum(process.num_threads for process in usage) > MAX_PROCESSES:
             return "memory"
-        return "memory" if sum(process.resident_bytes for process in usage) > self._limits.memory_bytes else ""
+        if sum(process.resident_bytes for process in usage) > self._limits.memory_bytes:
+            return "memory"
+        return self._look(frozenset(members))
 
     def _over_wall(self) -> str:
         members = self._members()

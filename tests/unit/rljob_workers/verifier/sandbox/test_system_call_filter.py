@@ -286,3 +286,19 @@ def test_numbers_of_calls_are_those_of_libseccomp(architecture: syscalls.Archite
     assert -1 not in theirs.values()
     ours = {name: syscalls.number(name, architecture) for name in syscalls.NAMES}
     assert ours == {name: number if number >= 0 else None for name, number in theirs.items()}
+
+
+@pytest.mark.parametrize(("abi", "asks"), [(0, True), (7, False)])
+def test_nothing_may_write_where_nothing_says_where(abi: int, asks: bool) -> None:
+    with pytest.raises(ValueError, match="writes only where Landlock says where"):
+        filter_rules.rules(abi=abi, pid=PID, may_fork=True, asks=asks, writes=True)
+
+
+def test_program_that_may_write_is_asked_for_each_path_and_makes_no_device_and_no_hard_link() -> None:
+    rules = filter_rules.rules(abi=7, pid=PID, may_fork=True, writes=True)
+    first = {}
+    for rule in rules:
+        first.setdefault(rule.call, rule.action)
+    assert {first[call] for call in path_calls.WRITING} == {filter_rules.Action.ASK}
+    for call in ("mknod", "mknodat", "link", "linkat", "chown", "fchownat", "truncate"):
+        assert first[call] is filter_rules.Action.REFUSE

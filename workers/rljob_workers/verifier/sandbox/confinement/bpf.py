@@ -23,6 +23,7 @@ _RESULTS = {
     Action.KILL: KILL_PROCESS,
     Action.REFUSE: ERRNO | errno.EPERM,
     Action.MISSING: ERRNO | errno.ENOSYS,
+    Action.UNSUPPORTED: ERRNO | errno.EOPNOTSUPP,
     Action.ASK: USER_NOTIF,
 }
 

@@ -20,6 +20,7 @@ class Action(enum.Enum):
     KILL = "kill"
     REFUSE = "refuse"
     MISSING = "missing"
+    UNSUPPORTED = "unsupported"
     ASK = "ask"
 
 
@@ -84,6 +85,12 @@ _REFUSED = {
 KILLED = tuple(call for calls in _KILLED.values() for call in calls.split())
 REFUSED = tuple(call for calls in _REFUSED.values() for call in calls.split())
 
+# Tools that list and copy files do without attributes where there are none, and complain where they are refused.
+_ATTRIBUTES = (
+    *("getxattr", "lgetxattr", "listxattr", "llistxattr", "setxattr", "lsetxattr", "fsetxattr"),
+    *("removexattr", "lremovexattr", "fremovexattr"),
+)
+
 # Where the calls have their flags. include/uapi/asm-generic/fcntl.h, the same on each architecture: O_ACCMODE, O_CREAT,
 # O_TRUNC.
 _OPENING = (("open", 1), ("openat", 2))
@@ -99,15 +106,21 @@ _F_SETOWN, _F_SETOWN_EX, _F_SETLEASE, _F_NOTIFY, _F_SETPIPE_SZ = 8, 15, 1024, 10
 _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 
 
-def rules(*, abi: int, pid: int, may_fork: bool, asks: bool = True) -> tuple[Rule, ...]:
+def rules(*, abi: int, pid: int, may_fork: bool, asks: bool = True, writes: bool = False) -> tuple[Rule, ...]:
     """Return the rules for one process.
 
     pid: its own. abi: where Landlock has no scopes, signals are filtered; where there is none, 0, writing too. asks:
     whether what starts a process or a thread, or names a path, waits for an answer; without it nothing of it is refused
-    but new processes of a program that may have none.
+    but new processes of a program that may have none. writes: whether Landlock leaves it a place to write to; then
+    what makes, removes, renames or changes a file waits for an answer, too. Raises ValueError for one that could not.
     """
+    if writes and not (abi and asks):
+        raise ValueError("a program writes only where Landlock says where, and its runner can be asked")
     return (
         *(Rule(call, Action.KILL) for call in KILLED),
+        *(Rule(call, Action.ASK) for call in path_calls.WRITING if writes),
+        *(Rule(call, Action.UNSUPPORTED) for call in _ATTRIBUTES if writes),
+        # After those that may be asked for: the first that applies decides.
         *(Rule(call, Action.REFUSE) for call in REFUSED),
         # Their flags are behind a pointer, which a filter cannot follow; libraries fall back to clone and openat.
         Rule("clone3", Action.MISSING),
@@ -118,7 +131,7 @@ def rules(*, abi: int, pid: int, may_fork: bool, asks: bool = True) -> tuple[Rul
         *(Rule(call, Action.ASK) for call in ("clone", "fork", "vfork") if asks),
         *(() if abi else _writing()),
         *(() if abi >= landlock.SCOPES_SINCE else _signals(pid)),
-        *(_paths() if asks else ()),
+        *(_paths(names=writes) if asks else ()),
     )
 
 
@@ -153,10 +166,13 @@ def _writing() -> Iterator[Rule]:
         yield Rule(call, Action.REFUSE, (Condition(argument=flags_at, mask=_O_WRITES, value=0, equal=False),))
 
 
-def _paths() -> Iterator[Rule]:
-    """Last: those that write are refused without a question."""
-    # A descriptor of a file that it may not open shows what stat does.
-    for call, flags_at in _OPENING:
+def _paths(*, names: bool) -> Iterator[Rule]:
+    """Last: those that write are refused without a question. names: whether what is opened may be no more than a name.
+
+    A descriptor of a file that it may not open shows what stat does. Tools that copy name the folder to copy to by one;
+    a program that may have them is asked for their path, and whoever wins that race learns what stat says.
+    """
+    for call, flags_at in _OPENING if not names else ():
         has = Condition(argument=flags_at, mask=path_calls.O_PATH, value=0, equal=False)
         yield Rule(call, Action.REFUSE, (has,))
     for call in path_calls.NAMES:

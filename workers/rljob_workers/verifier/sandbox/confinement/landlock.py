@@ -80,6 +80,12 @@ def ruleset(abi: int) -> Ruleset:
     )
 
 
+def writable(abi: int) -> int:
+    """Return the rights on a folder in which a program may do anything but make devices, pipes and sockets."""
+    never = Fs.MAKE_CHAR | Fs.MAKE_BLOCK | Fs.MAKE_SOCK | Fs.MAKE_FIFO | Fs.IOCTL_DEV
+    return int(ruleset(abi).files & ~never)
+
+
 def version() -> int:
     """Return the version of this kernel's interface. Raises OSError where it has none or refuses it."""
     libc = ctypes.CDLL(None, use_errno=True)

@@ -12,7 +12,7 @@ from rljob_workers.verifier.sandbox.confinement import syscalls
 AT_FDCWD, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH = -100, 0x100, 0x1000
 # The same on both architectures; asm-generic/fcntl.h.
 O_PATH = 0o10000000
-_STATX_BYTES, _STATFS_BYTES = 256, 120
+STATFS_BYTES, TIMES_BYTES = 120, 32
 _STAT_BYTES = {syscalls.X86_64.name: 144, syscalls.AARCH64.name: 128}
 
 
@@ -23,10 +23,12 @@ class PathCall:
     follows: whether a link at the end of the path is followed, where no flag says otherwise. makes: whether anyone who
     answers makes the call itself and writes `result_bytes` to where `result` points, which the caller can then not
     change by changing the path; otherwise the kernel makes it, and decides for itself. size: holds how many bytes the
-    caller has room for.
+    caller has room for. second: another path of the same call. changes: it sets the mode or the times of a file, which
+    Landlock does not know: anyone who answers makes it, where the program may write and nowhere else. Without a path
+    such a call is about the descriptor of `folder`.
     """
 
-    path: int = 0
+    path: int | None = 0
     folder: int | None = None
     flags: int | None = None
     follows: bool = True
@@ -34,6 +36,11 @@ class PathCall:
     result: int | None = None
     result_bytes: int = 0
     size: int | None = None
+    second: "PathCall | None" = None
+    changes: bool = False
+
+
+STATX = PathCall(path=1, folder=0, flags=2, makes=True, result=4, result_bytes=256)
 
 
 def path_calls(architecture: syscalls.Architecture) -> Mapping[str, PathCall]:
@@ -48,8 +55,8 @@ def path_calls(architecture: syscalls.Architecture) -> Mapping[str, PathCall]:
         "stat": PathCall(makes=True, result=1, result_bytes=stat_bytes),
         "lstat": PathCall(makes=True, result=1, result_bytes=stat_bytes, follows=False),
         "newfstatat": PathCall(path=1, folder=0, flags=3, makes=True, result=2, result_bytes=stat_bytes),
-        "statx": PathCall(path=1, folder=0, flags=2, makes=True, result=4, result_bytes=_STATX_BYTES),
-        "statfs": PathCall(makes=True, result=1, result_bytes=_STATFS_BYTES),
+        "statx": STATX,
+        "statfs": PathCall(makes=True, result=1, result_bytes=STATFS_BYTES),
         "access": PathCall(makes=True),
         "faccessat": PathCall(path=1, folder=0, makes=True),
         "faccessat2": PathCall(path=1, folder=0, flags=3, makes=True),
@@ -59,3 +66,22 @@ def path_calls(architecture: syscalls.Architecture) -> Mapping[str, PathCall]:
 
 
 NAMES = tuple(path_calls(syscalls.X86_64))
+# Of a program that has a place to write to. Where else they would write, Landlock refuses them.
+WRITING: Mapping[str, PathCall] = {
+    "creat": PathCall(),
+    "mkdir": PathCall(follows=False),
+    "mkdirat": PathCall(path=1, folder=0, follows=False),
+    "rmdir": PathCall(follows=False),
+    "unlink": PathCall(follows=False),
+    "unlinkat": PathCall(path=1, folder=0, follows=False),
+    # What a link leads to is text: the path is looked at once someone follows it.
+    "symlink": PathCall(path=1, follows=False),
+    "symlinkat": PathCall(path=2, folder=1, follows=False),
+    "rename": PathCall(follows=False, second=PathCall(path=1, follows=False)),
+    "renameat": PathCall(path=1, folder=0, follows=False, second=PathCall(path=3, folder=2, follows=False)),
+    "renameat2": PathCall(path=1, folder=0, follows=False, second=PathCall(path=3, folder=2, follows=False)),
+    "chmod": PathCall(changes=True),
+    "fchmod": PathCall(path=None, folder=0, changes=True),
+    "fchmodat": PathCall(path=1, folder=0, changes=True),
+    "utimensat": PathCall(path=1, folder=0, flags=3, changes=True),
+}

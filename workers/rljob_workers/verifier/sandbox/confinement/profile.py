@@ -29,7 +29,8 @@ _NO_NOTIFICATION = (errno.ENOSYS, errno.EINVAL)
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
     """abi: the version of Landlock, 0 for none. readable: rights by path. request_bytes, answer_bytes: of what the
-    filter asks, 0 where it cannot ask.
+    filter asks, 0 where it cannot ask. writable: rights by path on folders that a program may write to, which takes
+    Landlock and a filter that asks.
     """
 
     abi: int
@@ -38,6 +39,7 @@ class Confinement:
     readable: Mapping[str, int]
     request_bytes: int
     answer_bytes: int
+    writable: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def asks(self) -> bool:
@@ -50,16 +52,16 @@ class Confinement:
         named = 0 if self.abi >= landlock.SCOPES_SINCE else pid
         return {
             "ruleset": landlock.ruleset(self.abi).attributes().hex() if self.abi else None,
-            "readable": dict(self.readable),
-            "filter": _filter(self.abi, self.architecture, named, may_fork, self.asks),
+            "readable": {**self.readable, **self.writable},
+            "filter": _filter(self.abi, self.architecture, named, may_fork, self.asks, bool(self.writable)),
             "asks": self.asks,
             "seccomp": syscalls.number("seccomp", self.architecture),
         }
 
 
 @functools.lru_cache(maxsize=2)
-def _filter(abi: int, architecture: syscalls.Architecture, pid: int, may_fork: bool, asks: bool) -> str:
-    rules = filter_rules.rules(abi=abi, pid=pid, may_fork=may_fork, asks=asks)
+def _filter(abi: int, architecture: syscalls.Architecture, pid: int, may_fork: bool, asks: bool, writes: bool) -> str:
+    rules = filter_rules.rules(abi=abi, pid=pid, may_fork=may_fork, asks=asks, writes=writes)
     return bpf.packed(bpf.assemble(rules, architecture)).hex()
 
 

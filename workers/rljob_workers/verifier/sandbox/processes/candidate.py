@@ -5,7 +5,7 @@ becomes `zygote.py`: then what follows happens in its forks. Reads one request (
 packages, nonce, parent, limits, confinement), has `enter.py` confine this process, says so, and becomes the program. It
 holds one input and no expected output. Records of the reply carry the nonce; they can explain a failure, and what is
 right is decided elsewhere by comparing data. But for the tests of a repository, with which the process becomes
-`pytest_run.py`.
+`pytest_run.py`, and a command of an agent's shell, with which it becomes the shell.
 """
 
 import ast
@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import json
 import os
+import signal
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -68,7 +69,7 @@ def become(
         if "tests" in request:
             sys.meta_path.insert(0, Packages(request["harness"]))
             harness = sibling_module("pytest_run")
-        else:
+        elif "command" not in request:
             space = preamble()
         mapped_bytes = import_packages(request["packages"])
     # What packages map, much of it address space that is never touched, is not the program's.
@@ -76,6 +77,14 @@ def become(
     launcher.enter(request, request_fd=request_fd, reply_fd=reply_fd)
     # First of all records, so that nothing of the program can unsay it.
     reply.send(ENTERED)
+    if "command" in request:
+        # Of what this process has open the shell gets the standard three.
+        reply.close()
+        # An interpreter ignores them, and what it becomes would, too.
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        os.chdir(request["folder"])
+        os.execve(request["command"][0], request["command"], request["environment"])
     sys.argv = [""]
     if harness is not None:
         harness.run(request, reply)

@@ -46,7 +46,11 @@ def enter(request: "dict[str, object]", *, request_fd: int, reply_fd: int) -> No
     """
     # First: from here on nothing of this outlives the runner that watches it.
     die_with(int(request["parent"]))  # type: ignore[call-overload]
-    limit(cpu_s=int(request["cpu_s"]), memory_bytes=int(request["memory_bytes"]))  # type: ignore[call-overload]
+    limit(
+        cpu_s=int(request["cpu_s"]),  # type: ignore[call-overload]
+        memory_bytes=int(request["memory_bytes"]),  # type: ignore[call-overload]
+        file_bytes=int(request["file_bytes"]),  # type: ignore[call-overload]
+    )
     # Before the confinement, under which no file can be opened for writing.
     _go_first()
     _close_all_but(request_fd, reply_fd)
@@ -67,12 +71,12 @@ def die_with(parent: int) -> None:
         raise ProcessLookupError(f"parent {parent} has ended")
 
 
-def limit(*, cpu_s: int, memory_bytes: int) -> None:
+def limit(*, cpu_s: int, memory_bytes: int, file_bytes: int = 0) -> None:
     """Take the limits of one run, each at most what is left of it already."""
     for kind, soft, hard in (
         (resource.RLIMIT_CPU, cpu_s, cpu_s + 1),
         (resource.RLIMIT_AS, memory_bytes, memory_bytes),
-        (resource.RLIMIT_FSIZE, 0, 0),
+        (resource.RLIMIT_FSIZE, file_bytes, file_bytes),
         (resource.RLIMIT_CORE, 0, 0),
         # Programs that recurse raise it themselves; the address space bounds it.
         (resource.RLIMIT_STACK, _STACK_BYTES, memory_bytes),

@@ -42,6 +42,13 @@ class ForeignMemory:
                 return content
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
 
+    def read(self, address: int, size: int) -> bytes:
+        """Return so many bytes. Raises OSError: EFAULT."""
+        content = self._read(address, size)
+        if len(content) < size:
+            raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
+        return content
+
     def write(self, address: int, data: bytes) -> None:
         """Raises OSError: EFAULT."""
         with _faults():

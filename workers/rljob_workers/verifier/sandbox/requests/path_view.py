@@ -6,6 +6,8 @@ that names a path is looked at while the kernel holds it, and outside of the vie
 something of a file is made here instead of by the kernel, and its result handed over: what another thread of the
 program makes of the path meanwhile is never used. What opens or runs a file is allowed to continue, for Landlock to
 decide; who wins that race learns from its error that a path exists, and no more.
+Where a program may write, it can swap a folder for a link at any moment. What is made here for such a place is made of
+what was opened for it, once it is known where that lies (`open_place.py`).
 """
 
 import ctypes
@@ -19,6 +21,7 @@ from typing import NamedTuple, Protocol
 from rljob_workers.verifier.sandbox.confinement import path_calls, syscalls
 from rljob_workers.verifier.sandbox.confinement.notifications import Request
 from rljob_workers.verifier.sandbox.confinement.path_calls import PathCall
+from rljob_workers.verifier.sandbox.requests import open_place
 
 MAX_PATH_BYTES = 4096
 _STANDARD = ("/dev/stdin", "/dev/stdout", "/dev/stderr")
@@ -34,6 +37,9 @@ class Memory(Protocol):
 
     def text(self, address: int) -> bytes:
         """Return what is there, up to a NUL. Raises OSError with the error that the call would have had."""
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return so many bytes. Raises OSError as `text` does."""
 
     def write(self, address: int, data: bytes) -> None:
         """Raises OSError as `text` does."""
@@ -65,12 +71,19 @@ def named_descriptor(path: str) -> int | None:
 class PathView:
     """One program's. Not for several threads."""
 
-    def __init__(self, readable: Iterable[str], architecture: syscalls.Architecture) -> None:
-        """readable: real paths of files, and of folders with all that is below them."""
-        self._roots = tuple(readable)
-        self._calls = _by_number(architecture)
-        # As they were asked for, with their real paths. Nothing changes while a program runs: it cannot write.
+    def __init__(
+        self, readable: Iterable[str], architecture: syscalls.Architecture, writable: Iterable[str] = ()
+    ) -> None:
+        """readable: real paths of files, and of folders with all that is below them. writable: of folders in which the
+        program may write, too.
+        """
+        self._writable = tuple(writable)
+        self._roots = (*readable, *self._writable)
+        self._architecture = architecture
+        self._calls = _by_number(architecture, bool(self._writable))
+        # As they were asked for, with their real paths. Only where nothing changes: in what a program cannot write to.
         self._folders: dict[str, str] = {}
+        self._most_folders = 0 if self._writable else _MAX_FOLDERS
 
     def has(self, number: int) -> bool:
         """Return whether this call names a path."""
@@ -85,9 +98,13 @@ class PathView:
             return Outcome(error=error.errno or errno.EFAULT)
 
     def _outcome(self, call: PathCall, request: Request, memory: Memory) -> Outcome:
-        path = os.fsdecode(memory.text(request.arguments[call.path]))
         flags = 0 if call.flags is None else request.arguments[call.flags]
         begins = path_calls.AT_FDCWD if call.folder is None else _signed(request.arguments[call.folder])
+        if call.second is not None and (second := self._outcome(call.second, request, memory)).error:
+            return second
+        if call.path is None or (call.changes and not request.arguments[call.path]):
+            return self._changed(call, request, memory, _opened(request.task, begins), follow=True)
+        path = os.fsdecode(memory.text(request.arguments[call.path]))
         if not path:
             return _of_descriptor(call, request, memory, begins, flags)
         if not path.startswith("/"):
@@ -103,7 +120,49 @@ class PathView:
             place = _opened(request.task, opened)
         if place is None:
             return Outcome(error=errno.ENOENT)
-        return _made(call, request, memory, place, flags) if call.makes else Outcome()
+        if call.changes:
+            return self._changed(call, request, memory, place, follow=opened is not None)
+        if not call.makes:
+            return Outcome()
+        if opened is None and open_place.is_below(place, self._writable):
+            with open_place.opened(place, self._writable) as descriptor:
+                return self._made_of(descriptor, call, request, memory, flags)
+        return _made(call, request, memory, place, flags)
+
+    def _changed(self, call: PathCall, request: Request, memory: Memory, place: str, *, follow: bool) -> Outcome:
+        """Set the mode or the times of a file that the program could write. Raises OSError."""
+        with open_place.opened(place, self._writable, follow=follow) as descriptor:
+            if call.flags is None:
+                # The mode comes after the path, or after the descriptor of a call without one.
+                position = (call.folder if call.path is None else call.path) or 0
+                open_place.set_mode(descriptor, request.arguments[position + 1])
+                return Outcome(value=0)
+            assert call.path is not None, "the times come after it"
+            address = request.arguments[call.path + 1]
+            times = memory.read(address, path_calls.TIMES_BYTES) if address else None
+            return _called(
+                "utimensat", self._architecture, path_calls.AT_FDCWD, open_place.name_of(descriptor), times, 0
+            )
+
+    def _made_of(self, descriptor: int, call: PathCall, request: Request, memory: Memory, flags: int) -> Outcome:
+        """Make the call on what is open here. Raises OSError."""
+        flags &= ~path_calls.AT_SYMLINK_NOFOLLOW
+        if call.result is None or call.result_bytes == path_calls.STATFS_BYTES:
+            return _made(call, request, memory, open_place.name_of(descriptor), flags)
+        if call.size is not None:
+            target = open_place.target_of(descriptor)[: max(0, _signed(request.arguments[call.size]))]
+            memory.write(request.arguments[call.result], target)
+            return Outcome(value=len(target)) if target else Outcome(error=errno.EINVAL)
+        # A link's own name in /proc would be followed by one of these and not by the other.
+        flags |= path_calls.AT_EMPTY_PATH
+        result = ctypes.create_string_buffer(call.result_bytes)
+        if call.result == path_calls.STATX.result:
+            outcome = _called("statx", self._architecture, descriptor, "", flags, request.arguments[3], result)
+        else:
+            outcome = _called("newfstatat", self._architecture, descriptor, "", result, flags)
+        if not outcome.error:
+            memory.write(request.arguments[call.result], result.raw)
+        return outcome
 
     def resolved(self, path: str, *, follow: bool) -> str | None:
         """Return the real path of an absolute one, a link at its end followed or not; None: out of the view."""
@@ -112,11 +171,13 @@ class PathView:
         if slash or name == "..":
             folder, name = path, ""
         real = self._folders.get(folder) or self._folder(folder)
-        if real is not None and len(self._folders) < _MAX_FOLDERS:
+        if real is not None and len(self._folders) < self._most_folders:
             self._folders[folder] = real
         if name and real is not None:
             place = os.path.join(real, name)
-            target = self._lead(place)
+            # A link of the program's own is there whatever it leads to: it can be listed, moved and removed.
+            is_own = not follow and open_place.is_below(place, self._writable)
+            target = place if is_own else self._lead(place)
             real = target if follow or target is None else place
         return real if real is None else real.rstrip("/") + slash or "/"
 
@@ -134,20 +195,22 @@ class PathView:
 
     def _lead(self, place: str) -> str | None:
         """Return where a place in a folder of the view leads to: itself, or what it is a link to."""
-        # Links are the machine's own, and may pass through what is not in the view.
+        # Links are the machine's own, and may pass through what is not in the view; or the program's, and then Landlock
+        # refuses what it opens by them.
         target = os.path.realpath(place) if os.path.islink(place) else place
         return target if is_shown(target, self._roots) else None
 
 
 @functools.cache
-def _by_number(architecture: syscalls.Architecture) -> Mapping[int, PathCall]:
-    calls = {syscalls.number(name, architecture): call for name, call in path_calls.path_calls(architecture).items()}
+def _by_number(architecture: syscalls.Architecture, writes: bool) -> Mapping[int, PathCall]:
+    by_name = {**path_calls.path_calls(architecture), **(path_calls.WRITING if writes else {})}
+    calls = {syscalls.number(name, architecture): call for name, call in by_name.items()}
     return {number: call for number, call in calls.items() if number is not None}
 
 
 def _of_descriptor(call: PathCall, request: Request, memory: Memory, descriptor: int, flags: int) -> Outcome:
     """Return what becomes of a call without a path: it is about an open file, if its flags say so."""
-    if call.folder is None or not flags & path_calls.AT_EMPTY_PATH:
+    if call.folder is None or call.changes or not flags & path_calls.AT_EMPTY_PATH:
         return Outcome(error=errno.ENOENT)
     if not call.makes:
         return Outcome()
@@ -167,6 +230,7 @@ def _made(call: PathCall, request: Request, memory: Memory, path: str, flags: in
         room = min(_signed(request.arguments[call.size]), MAX_PATH_BYTES)
         if room <= 0:
             return Outcome(error=errno.EINVAL)
+    assert call.path is not None, "it is made on a path"
     name, result = ctypes.create_string_buffer(os.fsencode(path)), ctypes.create_string_buffer(max(1, room))
     changed = {
         call.path: ctypes.addressof(name),
@@ -182,6 +246,21 @@ def _made(call: PathCall, request: Request, memory: Memory, path: str, flags: in
     if call.result is not None:
         memory.write(request.arguments[call.result], result.raw[: room if call.size is None else value])
     return Outcome(value=value)
+
+
+def _called(name: str, architecture: syscalls.Architecture, *arguments: object) -> Outcome:
+    """Make a call of our own."""
+    number = syscalls.number(name, architecture)
+    assert number is not None, "each architecture has it"
+    value = int(_LIBC.syscall(ctypes.c_long(number), *map(_passed, arguments)))
+    return Outcome(error=ctypes.get_errno()) if value < 0 else Outcome(value=value)
+
+
+def _passed(argument: object) -> object:
+    """Return an argument as wide as the kernel takes it; a text as its bytes."""
+    if isinstance(argument, int):
+        return ctypes.c_long(argument)
+    return os.fsencode(argument) if isinstance(argument, str) else argument
 
 
 def _signed(argument: int) -> int:
