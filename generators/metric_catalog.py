@@ -16,6 +16,7 @@ from rljob_api.conditions import STALL_REASONS
 from rljob_operator.kube import kinds
 from rljob_operator.telemetry import metric_names
 from rljob_operator.telemetry import metrics as operator_metrics
+from rljob_workers.environment import pool as places
 from rljob_workers.verifier import canaries, pool
 
 JOB_LABELS = metric_names.JOB
@@ -105,6 +106,8 @@ VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rljob_judge_tokens_total": {"reward": ANY, "kind": ("prompt", "completion")},
     "rljob_judge_seconds": {"reward": ANY},
     "rljob_judge_verdicts_total": {"reward": ANY, "result": ("verdict", "unavailable")},
+    "rljob_environment_claims_total": {"result": ("leased", "full")},
+    "rljob_environment_places_ended_total": {"reason": places.ENDS},
     "rljob_step_seconds": {
         "phase": ("total", "wait", "proximal", "forward_backward", "optimizer", "publish", "checkpoint"),
     },

@@ -13,6 +13,7 @@ _WHERE = {
     enums.Role.ROLLOUT: "Rollout",
     enums.Role.VERIFIER: "Verifier",
     enums.Role.JUDGE: "Judge",
+    enums.Role.ENVIRONMENT: "Environment",
     enums.Role.TRAINER: "Trainer, rank 0",
 }
 _HEAD = """# Metrics

@@ -14,7 +14,8 @@ LOGPROB_ROUNDING = 1e-4
 
 class Role(enum.StrEnum):
     """The programs of a job; a judge where a reward asks a language model, agents where spec.agents says how they
-    start: theirs are the user's (`suites.roles`).
+    start: theirs are the user's (`suites.roles`). No manifest asks for an environment yet: its program is started by
+    its user.
     """
 
     COORDINATOR = "coordinator"
@@ -23,10 +24,12 @@ class Role(enum.StrEnum):
     TRAINER = "trainer"
     JUDGE = "judge"
     AGENTS = "agents"
+    ENVIRONMENT = "environment"
 
 
+_SOME_HAVE = (Role.JUDGE, Role.AGENTS, Role.ENVIRONMENT)
 # What every job has.
-STANDARD_ROLES: tuple[Role, ...] = tuple(role for role in Role if role not in (Role.JUDGE, Role.AGENTS))
+STANDARD_ROLES: tuple[Role, ...] = tuple(role for role in Role if role not in _SOME_HAVE)
 
 # Who asks a coordinator for its status, in certificates.
 OPERATOR = "operator"

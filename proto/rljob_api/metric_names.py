@@ -42,7 +42,7 @@ def _h(role: enums.Role, name: str, text: str, *labels: str, buckets: tuple[floa
 
 
 _C, _R, _V, _T = enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.TRAINER
-_J = enums.Role.JUDGE
+_J, _E = enums.Role.JUDGE, enums.Role.ENVIRONMENT
 
 METRICS: tuple[Metric, ...] = (
     _g(_C, "rljob_step", "Completed optimizer publishes."),
@@ -172,6 +172,16 @@ METRICS: tuple[Metric, ...] = (
         "result",
     ),
     _g(_J, "rljob_judge_waiting", "Answers that wait for their verdict."),
+    _c(_E, "rljob_environment_claims_total", "Claims of a place by what became of them.", "result"),
+    _h(_E, "rljob_environment_claim_seconds", "Seconds until a claim had its place.", buckets=_FAST),
+    _h(_E, "rljob_environment_command_seconds", "Seconds per command, its start and end included."),
+    _h(_E, "rljob_environment_reset_seconds", "Seconds until a place was proven empty.", buckets=_FAST),
+    _c(_E, "rljob_environment_places_ended_total", "Places that are not lent again, by why.", "reason"),
+    _c(_E, "rljob_environment_leases_expired_total", "Leases that ended because their episode made no call."),
+    _c(_E, "rljob_environment_survivors_total", "Ends of a place that left processes; must stay 0."),
+    _g(_E, "rljob_environment_places", "Episodes that can have a place at once."),
+    _g(_E, "rljob_environment_free_places", "Places that are ready for an episode."),
+    _g(_E, "rljob_environment_waiting", "Claims that wait for a place."),
     _h(_T, "rljob_step_seconds", "Seconds of a step by phase; total: from one finished step to the next.", "phase"),
     _c(_T, "rljob_trainer_wait_seconds_total", "Seconds in which rank 0 could not train.", "reason"),
     _g(

@@ -6,6 +6,7 @@
       VerifierConfig    ... and the sections that grading reads, because it runs what a model wrote
       JudgeConfig       ... and the rewards that it asks a language model for
       AgentsConfig      ... and the user's command; on one machine alone
+      EnvironmentConfig ... and the limits of its places; started by its user
 
 `resolve.py` makes these from a manifest; the operator and the local runner write them as JSON; each program is
 started with `--config role.json`. A value of the manifest is written down in its section alone: what a manifest calls
@@ -308,6 +309,30 @@ class JudgeConfig(ProcessConfig):
     port: int
     max_waiting: int = 4096
     rewards: tuple[GraderConfig, ...]
+    observability: ObservabilitySpec = ObservabilitySpec()
+
+    @property
+    def log_level(self) -> LogLevel:
+        return self.observability.log_level
+
+
+class EnvironmentConfig(ProcessConfig):
+    """Everything that `rljob-environment` reads. num_places: episodes at once. lease_s: how long a place stays an
+    episode's after its last call. wall_s, output_bytes: of all commands of an episode; memory_bytes: of each command;
+    scratch_bytes, scratch_entries: of its files, which lie below `scratch_dir`.
+    """
+
+    kind: Literal["environment"] = "environment"
+    bind_host: str
+    port: int
+    num_places: int = Field(default=4, ge=1, le=256)
+    max_waiting: int = Field(default=1024, ge=0)
+    lease_s: float = Field(default=300.0, gt=0.0)
+    wall_s: float = Field(default=600.0, gt=0.0)
+    output_bytes: int = Field(default=1 << 20, ge=1)
+    memory_bytes: int = Field(default=1 << 30, ge=64 << 20)
+    scratch_bytes: int = Field(default=256 << 20, ge=1 << 20)
+    scratch_entries: int = Field(default=10_000, ge=16)
     observability: ObservabilitySpec = ObservabilitySpec()
 
     @property

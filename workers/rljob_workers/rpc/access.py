@@ -24,6 +24,7 @@ _SERVICES: Mapping[str, Mapping[str, frozenset[str]]] = {
     "WeightStore": {"Upload": _TRAINER, "Pull": _ROLLOUT},
     "Broadcasts": {"Follow": _ROLLOUT, "Report": _ROLLOUT},
     "Verifier": {"Verify": _ROLLOUT},
+    "Environment": dict.fromkeys(("Claim", "Exec", "Read", "Write", "Reset", "Release"), _ROLLOUT),
     "RunStatus": {"Status": _OPERATOR, "WatchStatus": _OPERATOR, "Stop": _OPERATOR},
 }
 # By full method name, as gRPC has it.

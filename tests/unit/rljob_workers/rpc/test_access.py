@@ -5,7 +5,7 @@ from rljob_workers.rpc import access
 
 C, R, V, T, OPERATOR = "coordinator", "rollout", "verifier", "trainer", "operator"
 # docs/design/operator.md#s-13-3, and the calls that it does not name: uploads are publishing, a stop is the
-# operator's.
+# operator's, and episodes are the rollouts'.
 OPEN = {
     "Work/Register": {R, T},
     "Work/Heartbeat": {R, T},
@@ -19,6 +19,7 @@ OPEN = {
     "Broadcasts/Report": {R},
     "WeightStore/Pull": {R},
     "Verifier/Verify": {R},
+    **{f"Environment/{call}": {R} for call in ("Claim", "Exec", "Read", "Write", "Reset", "Release")},
     "Train/FetchBatch": {T},
     "Train/CommitStep": {T},
     "Train/CommitCheckpoint": {T},
@@ -42,11 +43,11 @@ def test_a_call_is_open_to_the_roles_of_the_reference_and_closed_to_the_rest(cal
 
 
 def test_every_call_of_every_service_has_a_row() -> None:
-    from rljob_api.wire.v1 import status_pb2, train_pb2, verify_pb2, weights_pb2, work_pb2
+    from rljob_api.wire.v1 import environment_pb2, status_pb2, train_pb2, verify_pb2, weights_pb2, work_pb2
 
     served = {
         f"{service.name}/{method.name}"
-        for module in (status_pb2, train_pb2, verify_pb2, weights_pb2, work_pb2)
+        for module in (environment_pb2, status_pb2, train_pb2, verify_pb2, weights_pb2, work_pb2)
         for service in module.DESCRIPTOR.services_by_name.values()
         for method in service.methods
     }

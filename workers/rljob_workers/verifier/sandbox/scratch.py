@@ -15,13 +15,13 @@ import errno
 import hashlib
 import os
 import pathlib
-import secrets
 import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 
 from rljob_workers.verifier.sandbox.confinement import landlock
+from rljob_workers.verifier.sandbox.processes import removal
 
 _BLOCK_BYTES = 512
 # Deeper than this nothing is counted, so that nothing may be there.
@@ -126,9 +126,7 @@ class Scratch:
             os.chmod(place, 0o700)
             descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                while names := os.listdir(descriptor):
-                    for name in names:
-                        _remove(descriptor, name)
+                removal.empty(descriptor)
             finally:
                 os.close(descriptor)
 
@@ -169,34 +167,6 @@ class Scratch:
         if not any(place.is_relative_to(root) for root in (self.work, self.tmp)):
             raise QuotaError(f"{path!r} is not in {self.work} or {self.tmp}")
         return place
-
-
-def _remove(folder: int, name: str) -> None:
-    """Remove an entry, or bring up the folders in it: no nesting is too deep for that, and no path too long."""
-    if not _is_folder(folder, name):
-        os.unlink(name, dir_fd=folder)
-        return
-    inner = _entered(folder, name)
-    try:
-        for entry in os.listdir(inner):
-            if not _is_folder(inner, entry):
-                os.unlink(entry, dir_fd=inner)
-                continue
-            # A folder that may not be written cannot be moved.
-            os.chmod(entry, 0o700, dir_fd=inner)
-            os.rename(entry, secrets.token_hex(16), src_dir_fd=inner, dst_dir_fd=folder)
-    finally:
-        os.close(inner)
-    os.rmdir(name, dir_fd=folder)
-
-
-def _is_folder(folder: int, name: str) -> bool:
-    return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-
-
-def _entered(folder: int, name: str) -> int:
-    os.chmod(name, 0o700, dir_fd=folder)
-    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
 
 
 def _removed_bytes(pids: Iterable[int]) -> Iterator[int]:

@@ -68,6 +68,9 @@ class FakeMemory:
         assert address == AT_PATH
         return self.path
 
+    def read(self, address: int, size: int) -> bytes:
+        raise AssertionError(f"no call here has {size} bytes at {address} to read")
+
     def write(self, address: int, data: bytes) -> None:
         assert address == AT_RESULT
         self.written = data
@@ -76,13 +79,15 @@ class FakeMemory:
 class Played:
     """A gate with what it asks played: the listener, the tables of processes and the memory of the program."""
 
-    def __init__(self, *asking: Request | None, most: int = 2, path: bytes = b"/usr/lib/x") -> None:
+    def __init__(
+        self, *asking: Request | None, most: int = 2, path: bytes = b"/usr/lib/x", writable: tuple[str, ...] = ()
+    ) -> None:
         self.listener, self.memory = FakeListener(asking), FakeMemory(path)
         self.num_tasks, self.active, self.unreadable = 1, False, False
         forks = ForkGate(
             session=1, most=most, num_tasks=lambda _: self.num_tasks, is_active=lambda _: self.active
         )  # fmt: skip
-        paths = PathView(["/usr/lib"], syscalls.X86_64)
+        paths = PathView(["/usr/lib"], syscalls.X86_64, writable)
         self.gate = Gate(self.listener, forks=forks, paths=paths, memory=self._memory)
 
     def _memory(self, _: int) -> FakeMemory:
@@ -177,3 +182,10 @@ def test_closed_gate_lets_nobody_go_on_any_more() -> None:
     played = Played()
     played.gate.close()
     assert played.listener.events == ["close"]
+
+
+def test_program_that_became_a_file_which_no_one_may_read_has_chosen_that_itself() -> None:
+    played = Played(path(1), writable=("/scratch",))
+    played.unreadable = True
+    assert played.gate.answer() is Room.FREE
+    assert played.listener.events == ["1 fails with EACCES"]

@@ -12,7 +12,6 @@ import errno
 import logging
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -25,7 +24,7 @@ from typing import Protocol
 
 from rljob_api import errors
 from rljob_workers.verifier import frames
-from rljob_workers.verifier.sandbox.processes import procfs
+from rljob_workers.verifier.sandbox.processes import procfs, removal
 
 logger = logging.getLogger(__name__)
 
@@ -87,11 +86,12 @@ class ProcessWorker:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         folder: pathlib.Path | None = None,
+        max_reply_bytes: int = frames.MAX_REPLY_BYTES,
     ) -> None:
         """Take over a started process, and the folder that it writes to; `start` is the way to make one."""
         self._folder = folder
         self._process, self._reader, self._writer = process, reader, writer
-        self._decoder = frames.Decoder(max_bytes=frames.MAX_REPLY_BYTES)
+        self._decoder = frames.Decoder(max_bytes=max_reply_bytes)
         self._cpu_s = 0.0
         self._sessions: frozenset[int] = frozenset()
 
@@ -204,6 +204,7 @@ async def start(
     hello: Mapping[str, object],
     scratch: pathlib.Path | None = None,
     timeout_s: float = START_TIMEOUT_S,
+    max_reply_bytes: int = frames.MAX_REPLY_BYTES,
 ) -> ProcessWorker:
     """Start `python -m module --fd N --parent P *arguments`, send `hello`, and return it once it says it is ready.
 
@@ -222,7 +223,7 @@ async def start(
             _remove(folder)
         raise
     reader, writer = await asyncio.open_unix_connection(sock=ours)
-    worker = ProcessWorker(process, reader, writer, folder)
+    worker = ProcessWorker(process, reader, writer, folder, max_reply_bytes)
     hello = hello if folder is None else {**hello, "scratch": str(folder)}
     try:
         async with asyncio.timeout(timeout_s):
@@ -251,7 +252,7 @@ def _folder_below(scratch: pathlib.Path) -> pathlib.Path:
 
 def _remove(folder: pathlib.Path) -> None:
     try:
-        shutil.rmtree(folder)
+        removal.remove_tree(str(folder))
     except FileNotFoundError:
         return
     except OSError as error:

@@ -2,6 +2,7 @@
 thread (`fork_gate.py`), and what it may learn of a path (`path_view.py`).
 """
 
+import errno
 from collections.abc import Callable
 from typing import Protocol
 
@@ -90,8 +91,12 @@ class Gate:
                     return
                 outcome = self._paths.outcome(request, memory)
         except OSError as error:
-            if self._requests.is_valid(request):
+            if not self._requests.is_valid(request):
+                return
+            if not self._paths.writes:
                 raise CannotRunError(f"a program's memory cannot be read: {error.strerror}") from error
+            # It became a file of its own that not even its user may read, and so chose this itself.
+            self._requests.failed(request, errno.EACCES)
             return
         if outcome.error:
             self._requests.failed(request, outcome.error)

@@ -85,6 +85,11 @@ class PathView:
         self._folders: dict[str, str] = {}
         self._most_folders = 0 if self._writable else _MAX_FOLDERS
 
+    @property
+    def writes(self) -> bool:
+        """Return whether the program has a place to write to."""
+        return bool(self._writable)
+
     def has(self, number: int) -> bool:
         """Return whether this call names a path."""
         return number in self._calls
