@@ -148,7 +148,7 @@ class _NoDifferences(kopf.DiffBaseStorage):
         return None
 
     def store(self, **_: Any) -> None:
-        raise AssertionError("no handler is told of changes")
+        raise AssertionError("there are no handlers of changes")
 
 
 class _NoProgress(kopf.ProgressStorage):

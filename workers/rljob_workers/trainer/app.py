@@ -14,7 +14,7 @@ import threading
 import uuid
 import warnings
 from collections.abc import Iterator
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -139,7 +139,7 @@ def _meet(backend: str, config: process_config.TrainerConfig, rank: int, *, time
     host, port = config.rendezvous_host, config.rendezvous_port
     try:
         # All have come once it is made.
-        store = dist.TCPStore(
+        store = cast(Any, dist).TCPStore(  # its stub does not say that it is exported
             host, port, ranks, is_master=rank == 0, timeout=datetime.timedelta(seconds=_MEET_TIMEOUT_S)
         )
     except (dist.DistError, RuntimeError) as error:

@@ -241,8 +241,7 @@ def test_a_failed_run_that_is_retried_waits_for_quota_again() -> None:
 @pytest.mark.parametrize("point", range(0, 60, 6))
 def test_an_operator_that_dies_at_any_call_of_an_eviction_ends_it_all_the_same(point: int) -> None:
     run = running()
-    done = next(run.cluster._points)
-    run.cluster.kill_at = frozenset({done + 1 + point})
+    run.cluster.kill_at = frozenset({run.cluster.num_points + point})
     run.cluster.queue_says(stand_in_queue.evicted)
     run.settle()
     assert run.cluster.pods == {}

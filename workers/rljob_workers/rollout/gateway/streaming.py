@@ -121,13 +121,13 @@ class GrowingCalls:
         if read is None:
             return
         content, calls = read
-        told = self.sent.tool_calls
-        goes_on = content == self.sent.content if told else content.startswith(self.sent.content)
-        if not goes_on or calls[: len(told)] != told:
+        sent = self.sent.tool_calls
+        goes_on = content == self.sent.content if sent else content.startswith(self.sent.content)
+        if not goes_on or calls[: len(sent)] != sent:
             return
         if content != self.sent.content:
             self._tell_text(content[len(self.sent.content) :])
-        for call in calls[len(told) :]:
+        for call in calls[len(sent) :]:
             self._follower.called(call)
         self.sent = fields.assistant(content, *calls)
 
@@ -141,11 +141,11 @@ class GrowingCalls:
         Where a call after those that were sent cannot be read, which makes an answer that is not streamed a text as a
         whole, the calls that were sent are the answer.
         """
-        told = self.sent.tool_calls
-        if not told:
+        sent = self.sent.tool_calls
+        if not sent:
             is_text = not output.tool_calls or output.content.startswith(self.sent.content)
             return output if is_text else fields.assistant(self.sent.content, *output.tool_calls)
-        calls = output.tool_calls if output.tool_calls[: len(told)] == told else told
+        calls = output.tool_calls if output.tool_calls[: len(sent)] == sent else sent
         return fields.assistant(self.sent.content, *calls)
 
 

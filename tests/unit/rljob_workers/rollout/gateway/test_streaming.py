@@ -174,7 +174,8 @@ async def heard_by_openai_of_responses(scene: Scene, let: Callable[[Heard], None
             if event.type == "response.output_text.delta":
                 heard.append(("text", event.delta))
             elif event.type == "response.function_call_arguments.done":
-                heard.append((event.name, json.loads(event.arguments)))
+                # In the API's reference, and not among the fields of the SDK's type.
+                heard.append((event.model_dump()["name"], json.loads(event.arguments)))
             let(heard)
         final = await stream.get_final_response()
     calls = [(item.name, json.loads(item.arguments)) for item in final.output if item.type == "function_call"]
