@@ -210,6 +210,7 @@ def _policy(spec: JobSpec, role: enums.Role, *, succeeded: bool) -> str:
         enums.Role.VERIFIER: policy.verifier,
         # Nothing of it is worth a look without its log.
         enums.Role.JUDGE: policy.verifier,
+        enums.Role.ENVIRONMENT: policy.verifier,
         # They have no one to ask once rollouts are gone.
         enums.Role.AGENTS: policy.rollout,
         enums.Role.TRAINER: policy.trainer,

@@ -274,7 +274,7 @@ def test_configuration_error_of_a_role_fails_the_run_with_its_last_words(stage: 
     assert stage.left_over() == []
 
 
-def test_problems_of_the_checks_are_all_told_and_nothing_is_started(stage: Stage) -> None:
+def test_all_problems_of_the_data_are_told_before_those_of_the_model_and_nothing_is_started(stage: Stage) -> None:
     (stage.folder / "coordinator.problems").write_text(
         "error: t.jsonl:3: no column 'answer'\nerror: t.jsonl:9: twice\n"
     )
@@ -284,8 +284,10 @@ def test_problems_of_the_checks_are_all_told_and_nothing_is_started(stage: Stage
     assert err.splitlines() == [
         "t.jsonl:3: no column 'answer'",
         "t.jsonl:9: twice",
-        "spec.model.name is 'x', but there is no such folder",
     ]
+    (stage.folder / "coordinator.problems").unlink()
+    code, _, err = finish(stage.begin())
+    assert (code, err.splitlines()) == (2, ["spec.model.name is 'x', but there is no such folder"])
     assert stage.events == []
     assert not stage.run_dir.exists()
 
