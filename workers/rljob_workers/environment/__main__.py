@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from rljob_api import enums, errors, process_config
-from rljob_workers.runtime import boot
+from rljob_workers.runtime import boot, health
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,7 +44,7 @@ async def _serve(config: process_config.EnvironmentConfig) -> None:
     from rljob_workers.environment import service
 
     environment = service.Service(config)
-    await boot.serve(environment, functools.partial(service.probes, config, environment))
+    await boot.serve(environment, functools.partial(health.probes_of, config, environment))
 
 
 if __name__ == "__main__":

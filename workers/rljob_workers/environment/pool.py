@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from rljob_api import errors
+from rljob_workers.rpc import environment_service
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.runtime import retry
@@ -35,10 +36,6 @@ _SWEEP_S, _NOTE_S = 1.0, 0.25
 ENDS = ("quarantined", "lost", "late", "cancelled")
 # A place that ended while it was free costs a claim one try.
 _CLAIM_TRIES = 3
-
-
-class FullError(Exception):
-    """No place became free in the time that a claim waits."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +105,7 @@ class Pool:
         started_s = self._clock.monotonic()
         if self._free.empty() and self._num_waiting >= self._size.max_waiting:
             self._metrics.counter("rljob_environment_claims_total").inc(result="full")
-            raise FullError(f"{self._num_waiting} claims wait already")
+            raise environment_service.FullError(f"{self._num_waiting} claims wait already")
         for tries_left in reversed(range(_CLAIM_TRIES)):
             worker = await self._next_free(wait_s)
             lease = _Lease(secrets.token_hex(16), worker, self._clock.monotonic() + self._size.lease_s)
@@ -161,20 +158,20 @@ class Pool:
                 return await self._free.get()
         except TimeoutError as error:
             self._metrics.counter("rljob_environment_claims_total").inc(result="full")
-            raise FullError(f"no place became free in {wait_s:g} s") from error
+            raise environment_service.FullError(f"no place became free in {wait_s:g} s") from error
         finally:
             self._num_waiting -= 1
 
     def _valid(self, name: str) -> _Lease:
         lease = self._leases.get(name)
         if lease is None:
-            raise errors.FencedError("the lease of an environment has ended")
+            raise _ended()
         return lease
 
     async def _called(self, lease: _Lease, request: Mapping[str, object], *, timeout_s: float) -> dict[str, object]:
         async with lease.calls:
             if lease.is_void or lease.name not in self._leases:
-                raise errors.FencedError("the lease of an environment has ended")
+                raise _ended()
             # Not while a call takes its time.
             lease.deadline_s = self._clock.monotonic() + timeout_s + GRACE_S + self._size.lease_s
             try:
@@ -254,6 +251,10 @@ class Pool:
         self._metrics.gauge("rljob_environment_places").set(self._size.num_places)
         self._metrics.gauge("rljob_environment_free_places").set(self._free.qsize())
         self._metrics.gauge("rljob_environment_waiting").set(self._num_waiting)
+
+
+def _ended() -> errors.FencedError:
+    return errors.FencedError("the lease of an environment has ended")
 
 
 def _reason(error: BaseException) -> str:

@@ -15,7 +15,6 @@ from rljob_api import enums, process_config
 from rljob_workers.environment import pool, worker
 from rljob_workers.rpc import channel, environment_service
 from rljob_workers.runtime import clock as clocks
-from rljob_workers.runtime import health
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.verifier.sandbox import shell
 from rljob_workers.verifier.sandbox.processes import launcher, removal
@@ -53,10 +52,7 @@ class Places:
         self._pool, self.lease_s, self._metrics = lent, lease_s, metrics
 
     async def claim(self, episode: str, wait_s: float) -> str:
-        try:
-            return await self._pool.claim(episode[:200], min(max(0.0, wait_s), MAX_TIMEOUT_S))
-        except pool.FullError as error:
-            raise environment_service.FullError(str(error)) from error
+        return await self._pool.claim(episode[:200], min(max(0.0, wait_s), MAX_TIMEOUT_S))
 
     async def command(self, lease: str, command: str, *, timeout_s: float, max_output: int) -> Mapping[str, Any]:
         if len(command) > MAX_COMMAND:
@@ -148,17 +144,3 @@ class Service:
         if self._server is not None:
             await self._server.stop(_DRAIN_S)
         await self._pool.close()
-
-
-def probes(
-    config: process_config.EnvironmentConfig, service: Service, on_stop: Callable[[], None]
-) -> health.HealthServer:
-    """Return the HTTP server of an environment's probes, not yet started."""
-    return health.HealthServer(
-        host=config.health_host,
-        port=config.health_port,
-        metrics=service.metrics,
-        ready=service.ready,
-        on_stop=on_stop,
-        token_file=health.stop_token_file(config),
-    )

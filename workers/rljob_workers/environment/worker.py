@@ -158,9 +158,7 @@ def data_of(text: object) -> bytes:
 
 
 def _send(stream: BinaryIO, payload: Mapping[str, object]) -> None:
-    data = memoryview(frames.encode(payload, max_bytes=MAX_REPLY_BYTES))
-    while data:
-        data = data[stream.write(data) or 0 :]
+    frames.write(stream, payload, max_bytes=MAX_REPLY_BYTES)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from rljob_api import enums, errors, process_config
-from rljob_workers.runtime import boot
+from rljob_workers.runtime import boot, health
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +48,7 @@ async def _serve(config: process_config.JudgeConfig) -> None:
     from rljob_workers.judge import service
 
     judge = service.Service(config, environment=os.environ)
-    await boot.serve(judge, functools.partial(service.probes, config, judge))
+    await boot.serve(judge, functools.partial(health.probes_of, config, judge))
 
 
 if __name__ == "__main__":

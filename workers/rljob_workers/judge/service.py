@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 import logging
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import grpc.aio
 
@@ -13,7 +13,7 @@ from rljob_api.manifest.reward_options import JudgeOptions
 from rljob_workers.judge import calls, judging, transport, verdicts
 from rljob_workers.rpc import channel, verify_service
 from rljob_workers.runtime import clock as clocks
-from rljob_workers.runtime import health, judge_costs, retry
+from rljob_workers.runtime import judge_costs, retry
 from rljob_workers.runtime import metrics as metrics_module
 
 logger = logging.getLogger(__name__)
@@ -173,15 +173,3 @@ class Service:
         if self._server is not None:
             await self._server.stop(_DRAIN_S)
             self._write_costs()
-
-
-def probes(config: process_config.JudgeConfig, service: Service, on_stop: Callable[[], None]) -> health.HealthServer:
-    """Return the HTTP server of a judge's probes, not yet started."""
-    return health.HealthServer(
-        host=config.health_host,
-        port=config.health_port,
-        metrics=service.metrics,
-        ready=service.ready,
-        on_stop=on_stop,
-        token_file=health.stop_token_file(config),
-    )

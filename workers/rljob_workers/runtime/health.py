@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from rljob_api import process_config
 from rljob_workers.runtime import metrics as metrics_module
@@ -98,6 +98,26 @@ class HealthServer:
         self._thread.join()
         if self._token_file is not None:
             self._token_file.unlink(missing_ok=True)
+
+
+class Probed(Protocol):
+    """What a program serves, as its probes see it; safe from another thread."""
+
+    metrics: metrics_module.Metrics
+
+    def ready(self) -> tuple[bool, str]: ...
+
+
+def probes_of(config: process_config.ProcessConfig, service: Probed, on_stop: Callable[[], None]) -> HealthServer:
+    """Return the server of a program's probes, not yet started."""
+    return HealthServer(
+        host=config.health_host,
+        port=config.health_port,
+        metrics=service.metrics,
+        ready=service.ready,
+        on_stop=on_stop,
+        token_file=stop_token_file(config),
+    )
 
 
 def _leave(token: str, path: pathlib.Path) -> None:

@@ -135,7 +135,7 @@ def _meet(backend: str, config: process_config.TrainerConfig, rank: int, *, time
 
     Raises errors.UnavailableError if not all ranks come.
     """
-    ranks = config.spec.trainer.nodes * config.spec.trainer.processes_per_node
+    ranks = config.spec.trainer.world_size
     host, port = config.rendezvous_host, config.rendezvous_port
     try:
         # All have come once it is made.

@@ -48,7 +48,7 @@ def environments(config: process_config.TrainerConfig) -> list[dict[str, str]]:
         {
             "RANK": str(config.node_rank * trainer.processes_per_node + local),
             "LOCAL_RANK": str(local),
-            "WORLD_SIZE": str(trainer.nodes * trainer.processes_per_node),
+            "WORLD_SIZE": str(trainer.world_size),
             "LOCAL_WORLD_SIZE": str(trainer.processes_per_node),
             "GROUP_RANK": str(config.node_rank),
             "MASTER_ADDR": config.rendezvous_host,

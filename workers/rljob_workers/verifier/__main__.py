@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from rljob_api import enums, process_config
-from rljob_workers.runtime import boot
+from rljob_workers.runtime import boot, health
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +39,7 @@ async def _serve(config: process_config.VerifierConfig) -> None:
     from rljob_workers.verifier import service
 
     verifier = service.Service(config)
-    await boot.serve(verifier, functools.partial(service.probes, config, verifier))
+    await boot.serve(verifier, functools.partial(health.probes_of, config, verifier))
 
 
 if __name__ == "__main__":

@@ -65,6 +65,13 @@ class Decoder:
         return int(length)
 
 
+def write(stream: BinaryIO, payload: Mapping[str, object], *, max_bytes: int) -> None:
+    """Write a whole frame to a blocking stream without a buffer. Raises WireError as `encode` does."""
+    data = memoryview(encode(payload, max_bytes=max_bytes))
+    while data:
+        data = data[stream.write(data) or 0 :]
+
+
 def read(stream: BinaryIO, *, max_bytes: int) -> dict[str, object] | None:
     """Return the next payload of a blocking stream, None at its end. Raises WireError if it ends within a frame."""
     header = stream.read(_HEADER.size)

@@ -6,7 +6,7 @@ import functools
 import logging
 import pathlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import grpc.aio
 
@@ -14,7 +14,7 @@ from rljob_api import enums, errors, process_config
 from rljob_api.manifest.base import num_bytes
 from rljob_api.manifest.verifier import PROGRAM_REWARDS, REPOSITORY_TESTS
 from rljob_workers.rpc import channel, verify_service
-from rljob_workers.runtime import clock, health
+from rljob_workers.runtime import clock
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.verifier import calibration, grading, pool, worker
 from rljob_workers.verifier.graders import base, registry
@@ -181,15 +181,3 @@ class Service:
         if self._server is not None:
             await self._server.stop(_DRAIN_S)
         await self._pool.close()
-
-
-def probes(config: process_config.VerifierConfig, service: Service, on_stop: Callable[[], None]) -> health.HealthServer:
-    """Return the HTTP server of a verifier's probes, not yet started."""
-    return health.HealthServer(
-        host=config.health_host,
-        port=config.health_port,
-        metrics=service.metrics,
-        ready=service.ready,
-        on_stop=on_stop,
-        token_file=health.stop_token_file(config),
-    )

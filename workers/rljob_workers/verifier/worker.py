@@ -260,9 +260,7 @@ def _answer(graders: Sequence[base.Grader], request: Mapping[str, object]) -> ba
 
 
 def _send(stream: BinaryIO, payload: Mapping[str, object]) -> None:
-    data = memoryview(frames.encode(payload, max_bytes=frames.MAX_REPLY_BYTES))
-    while data:
-        data = data[stream.write(data) or 0 :]
+    frames.write(stream, payload, max_bytes=frames.MAX_REPLY_BYTES)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pytest
 from rljob_api import enums, errors, process_config
 from rljob_testing.clock import FakeClock
 from rljob_workers.environment import pool
+from rljob_workers.rpc import environment_service
 from rljob_workers.runtime import metrics
 from rljob_workers.verifier.sandbox.processes import launcher
 
@@ -111,11 +112,11 @@ async def test_place_is_emptied_before_it_is_lent_again() -> None:
 async def test_claim_waits_for_a_place_and_is_refused_when_none_becomes_free() -> None:
     async with started(1, max_waiting=1) as scene:
         lease = await scene.pool.claim("a", 1.0)
-        with pytest.raises(pool.FullError, match="no place became free"):
+        with pytest.raises(environment_service.FullError, match="no place became free"):
             await scene.pool.claim("b", 0.001)
         waiting = asyncio.create_task(scene.pool.claim("c", 100.0))
         await scene.settled()
-        with pytest.raises(pool.FullError, match="1 claims wait"):
+        with pytest.raises(environment_service.FullError, match="1 claims wait"):
             await scene.pool.claim("d", 100.0)
         await scene.pool.release(lease)
         assert await waiting

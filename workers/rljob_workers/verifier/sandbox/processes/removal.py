@@ -8,21 +8,21 @@ import secrets
 import stat
 
 
-def empty(folder: int) -> None:
-    """Remove everything in an open folder. Raises OSError."""
-    while names := os.listdir(folder):
-        for name in names:
-            _remove(folder, name)
+def empty(path: str) -> None:
+    """Remove everything in a folder. Raises OSError."""
+    os.chmod(path, 0o700)
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        while names := os.listdir(folder):
+            for name in names:
+                _remove(folder, name)
+    finally:
+        os.close(folder)
 
 
 def remove_tree(path: str) -> None:
     """Remove a folder and everything in it. Raises OSError."""
-    os.chmod(path, 0o700)
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        empty(descriptor)
-    finally:
-        os.close(descriptor)
+    empty(path)
     os.rmdir(path)
 
 
