@@ -7,12 +7,12 @@ import signal
 import pytest
 
 from rljob_api import enums
+from rljob_testing.every_example import EVERY_EXAMPLE
 from rljob_testing.runs import Runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 STEPS = 12
-EVERY_EXAMPLE = "RLJOB_EVERY_EXAMPLE"
 
 
 @pytest.fixture

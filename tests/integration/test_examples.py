@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rljob_testing import examples
+from rljob_testing.every_example import EVERY_EXAMPLE
 from rljob_testing.runs import RunFolder
 from rljob_workers.verifier.graders.code import blocks
 
@@ -29,7 +30,6 @@ SETTINGS = (
     "spec.evaluation.beforeTraining=false",
 )
 MULTI_TURN, MATH_CODE, OAT = "areal-multi-turn-math-cpu", "areal-math-code-cpu", "oat-drgrpo-zero-cpu"
-EVERY_EXAMPLE = "RLJOB_EVERY_EXAMPLE"
 DUMPED = {
     "task_id", "group_id", "sample_idx", "attempt", "query_id", "seqlen", "prompt_len", "head_version", "tail_version",
     "version_rle", "reward", "raw_reward", "truncated", "stop_reason", "formatted", "reason", "prompt", "completion",

@@ -6,13 +6,13 @@ import signal
 import pytest
 
 from rljob_api import enums
+from rljob_testing.every_example import EVERY_EXAMPLE
 from rljob_testing.runs import Runs
 from rljob_workers.coordinator.ledger import database, retention
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SUPERVISED, STEPS = 8, 10
-EVERY_EXAMPLE = "RLJOB_EVERY_EXAMPLE"
 IN_LEDGER = "SELECT prompt_id FROM groups WHERE step = ? AND state = 'trained' ORDER BY step_position"
 
 

@@ -24,6 +24,7 @@ import pytest_asyncio
 
 from rljob_api import enums
 from rljob_testing import examples, provoking
+from rljob_testing.every_example import EVERY_EXAMPLE
 from rljob_testing.provoking import Scene
 from rljob_testing.runs import RLJOB, RunFolder
 from rljob_workers.local import processes
@@ -31,7 +32,6 @@ from rljob_workers.rpc import status
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
-EVERY_EXAMPLE = "RLJOB_EVERY_EXAMPLE"
 NAME, FACTOR, STALL_S = "addition-cpu", 10.0, 30
 # On a machine that has other work as well.
 NAMED_S, FIRED_S, QUIET_S, STEP_S = STALL_S + 120.0, 420.0, 180.0, 600.0

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from rljob_testing.every_example import EVERY_EXAMPLE
 from rljob_testing.runs import RLJOB, Runs
 from rljob_workers.local import processes
 
-EVERY_EXAMPLE = "RLJOB_EVERY_EXAMPLE"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1200),

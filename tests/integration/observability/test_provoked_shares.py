@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 import pytest_asyncio
 
+from rljob_testing.every_example import EVERY_EXAMPLE
 from rljob_testing.played_run import NAME, PROMPTS, SETTINGS, Played, watched
 from rljob_testing.provoking import Scene
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-EVERY_EXAMPLE = "RLJOB_EVERY_EXAMPLE"
 FACTOR = 30.0
 # Alerts of at most 30 minutes hold for one here; the rest is for a machine that has other work as well.
 FIRED_S, QUIET_S = 300.0, 180.0

@@ -15,13 +15,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import pytest_asyncio
 
+from rljob_testing.every_example import EVERY_EXAMPLE
 from rljob_testing.played_run import NAME, SETTINGS, Played, watched
 from rljob_testing.provoking import Scene
 from rljob_testing.runs import RLJOB
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-EVERY_EXAMPLE = "RLJOB_EVERY_EXAMPLE"
 FACTOR, STALL_S = 10.0, 30
 # On a machine that has other work as well.
 NAMED_S, QUIET_S = STALL_S + 120.0, 180.0

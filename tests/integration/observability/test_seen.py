@@ -13,13 +13,13 @@ from generators import metric_catalog
 from rljob_api import enums
 from rljob_testing import examples, observed, prometheus, rules
 from rljob_testing.charts import program_or_skip
+from rljob_testing.every_example import EVERY_EXAMPLE
 from rljob_testing.observed import Question, Seen
 from rljob_testing.prometheus import Server
 from rljob_testing.runs import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-EVERY_EXAMPLE = "RLJOB_EVERY_EXAMPLE"
 NAME, HOST, STEPS = "addition-cpu", "127.0.0.1", 6
 SETTINGS = (
     f"spec.maxSteps={STEPS}",

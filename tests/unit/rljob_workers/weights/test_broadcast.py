@@ -16,6 +16,7 @@ import pytest
 
 from rljob_api import enums, errors, types
 from rljob_testing import certificates, weight_fleet
+from rljob_testing.every_example import EVERY_EXAMPLE
 from rljob_testing.weight_fleet import until
 from rljob_workers.weights import deadlines, pieces
 from rljob_workers.weights.backends import broadcast_inbox, broadcaster, gloo_store, process_group
@@ -26,7 +27,6 @@ DATA = os.urandom(CHUNKS * process_group.CHUNK_BYTES - 5)
 OTHER = os.urandom(1 << 20)
 MOST = 1 << 28
 LIMIT_S = 100.0
-EVERY_EXAMPLE = "RLJOB_EVERY_EXAMPLE"
 
 
 class Hooked(process_group.Group):
