@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import pathlib
 import signal
 import subprocess
@@ -24,7 +25,7 @@ from rljob_workers.rollout.sync import staging
 from rljob_workers.runtime.clock import SystemClock
 from rljob_workers.weights import initial
 
-os.environ.update(engine.environment(num_threads=1, kind="cpu"))
+os.environ.update(engine.REGISTRATION.environment(1))
 
 async def main(folder):
     first = initial.of_model_files(folder, "bfloat16")
@@ -35,25 +36,46 @@ async def main(folder):
         progress_path=stager.buffer.progress_path, loaded_bytes=stager.buffer.loaded_bytes))
     await made.start()
     print("ready", flush=True)
+    while made.alive():
+        await asyncio.sleep(0.05)
+    await made.restart()
+    print("restarted", flush=True)
     await asyncio.Event().wait()
 
 if __name__ == "__main__":
+    engine.REGISTRATION.prepare()
     asyncio.run(main(pathlib.Path(sys.argv[1])))
 """
 
 
-def test_kill_9_of_the_rollout_leaves_no_process(folders: list[pathlib.Path], tmp_path: pathlib.Path) -> None:
+def test_kill_9_of_the_fork_server_costs_an_engine_and_of_the_rollout_leaves_no_process(
+    folders: list[pathlib.Path], tmp_path: pathlib.Path
+) -> None:
     script = tmp_path / "child.py"
     script.write_text(CHILD)
     command = [sys.executable, str(script), str(folders[0])]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as rollout:
+    environment = os.environ | {"VLLM_CACHE_ROOT": str(tmp_path / "no-cache-of-model-classes")}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as rollout:
         assert rollout.stdout is not None
         assert any(line.strip() == "ready" for line in rollout.stdout)
+        (core,) = _engines(rollout.pid)
+        server = core.parent()
+        assert server is not None
+        assert server.cmdline() == psutil.Process(rollout.pid).cmdline(), "the engine process imported vLLM by itself"
+        server.kill()
+        assert any(line.strip() == "restarted" for line in rollout.stdout)
+        assert not core.is_running()
+        assert len(_engines(rollout.pid)) == 1
         family = psutil.Process(rollout.pid).children(recursive=True)
-        assert "EngineCor" in "".join(process.name() for process in family)
         rollout.send_signal(signal.SIGKILL)
     _, alive = psutil.wait_procs(family, timeout=60.0)
     assert [process.name() for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def _engines(rollout: int) -> list[psutil.Process]:
+    return [each for each in psutil.Process(rollout).children(recursive=True) if "EngineCor" in each.name()]
 
 
 def test_an_engine_process_that_was_killed_is_replaced_and_serves_the_same_version(rig) -> None:

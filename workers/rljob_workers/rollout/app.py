@@ -9,8 +9,9 @@ import multiprocessing
 import os
 import signal
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from rljob_api import enums, process_config, types
 from rljob_workers.models import builtin
@@ -52,6 +53,8 @@ def serve(config: process_config.RolloutConfig) -> None:
     registration = base.find(config.spec.rollout.engine.type, adapted=config.spec.model.lora is not None)
     # Before the engine's library is imported, which reads them.
     os.environ.update(registration.environment(config.num_threads))
+    with _ended_by_signals():
+        registration.prepare()
     probes = reporting.Readiness(max_lag_steps=config.spec.async_.max_off_policy_steps)
     metrics = metrics_module.Metrics(role=enums.Role.ROLLOUT, job=config.job)
     with asyncio.Runner() as runner:
@@ -65,7 +68,7 @@ def serve(config: process_config.RolloutConfig) -> None:
             on_stop=stop.by_hook,
             token_file=health.stop_token_file(config),
         )
-        # Before anything is loaded: probes are answered and a stop is heard meanwhile.
+        # Before a model is loaded: probes are answered and a stop is heard meanwhile.
         server.start()
         try:
             runner.run(_serve(config, registration, probes, metrics, stop))
@@ -73,6 +76,27 @@ def serve(config: process_config.RolloutConfig) -> None:
             raise _first(group) from group
         finally:
             server.close()
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """While it lasts, a signal to stop ends the process as `_stopped_while_starting` does."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda *_: _stopped_while_starting()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stopped_while_starting() -> NoReturn:
+    logger.info("stopped while starting; nothing was leased", extra={"event": "exit"})
+    # A thread that imports vllm cannot be stopped, and an orderly exit would wait for it, half a minute or more.
+    for child in multiprocessing.active_children():
+        child.kill()
+    logging.shutdown()
+    os._exit(int(enums.ExitCode.OK))
 
 
 class StopRequest:
@@ -219,12 +243,7 @@ async def _unless_stopped(preparing: Coroutine[object, object, Prepared], stop: 
     if preparation.done():
         stop_requested.cancel()
         return preparation.result()
-    logger.info("stopped while starting; nothing was leased", extra={"event": "exit"})
-    # A thread that imports vllm cannot be stopped, and an orderly exit would wait for it, half a minute or more.
-    for child in multiprocessing.active_children():
-        child.kill()
-    logging.shutdown()
-    os._exit(int(enums.ExitCode.OK))
+    _stopped_while_starting()
 
 
 def _settings(config: process_config.RolloutConfig, model: Path, stager: staging.Stager) -> base.Settings:

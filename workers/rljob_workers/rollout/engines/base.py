@@ -100,13 +100,15 @@ class Registration:
 
     environment: the variables that must be set before the engine's library is imported, given the number of threads
     (0: as many as it likes). make: an engine that has not started. expose_metrics: adds its own metrics to a registry.
-    serves_adapters: whether its `load` takes an image of an adapter (`Settings.lora`).
+    serves_adapters: whether its `load` takes an image of an adapter (`Settings.lora`). prepare: called once, with those
+    variables set, while the process still has one thread: the time to import what takes long, and to fork.
     """
 
     environment: Callable[[int], Mapping[str, str]]
     make: Callable[[Settings], Engine]
     expose_metrics: Callable[[prometheus_client.CollectorRegistry], None]
     serves_adapters: bool = False
+    prepare: Callable[[], None] = lambda: None
 
 
 def find(type_: str, *, adapted: bool = False) -> Registration:

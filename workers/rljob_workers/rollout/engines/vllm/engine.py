@@ -18,7 +18,7 @@ from rljob_api import errors, types
 from rljob_api.manifest.rollout import EngineSpec
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.engines import base, prefixes
-from rljob_workers.rollout.engines.vllm import metrics, patches
+from rljob_workers.rollout.engines.vllm import fork_server, metrics, patches
 from rljob_workers.runtime import device, machine
 from rljob_workers.weights import image
 
@@ -52,7 +52,7 @@ def environment(*, num_threads: int, kind: device.Kind) -> dict[str, str]:
     variables = {
         # Its own 600 s would end the start of a large model on a slow disk; restarts have a limit in sync/receiver.py.
         "VLLM_ENGINE_READY_TIMEOUT_S": str(_READY_TIMEOUT_S),
-        # gRPC threads run before the engine process starts: never fork.
+        # gRPC threads run before the engine process starts: fork_server.py, or a new interpreter, but never a fork.
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         "VLLM_CONFIGURE_LOGGING": "0",
         "VLLM_NO_USAGE_STATS": "1",
@@ -399,4 +399,5 @@ REGISTRATION = base.Registration(
     make=VllmEngine,
     expose_metrics=metrics.expose,
     serves_adapters=True,
+    prepare=fork_server.start,
 )

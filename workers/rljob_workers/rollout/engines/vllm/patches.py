@@ -2,10 +2,12 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.metrics.stats import RequestStateStats
 
@@ -74,6 +76,20 @@ def token_times_s(stats: "RequestStateStats | None", *, count: int) -> Sequence[
     """
     times: list[float] = getattr(stats, "token_ts", [])
     return times[:count]
+
+
+def start_processes_with(processes: Callable[[], "BaseContext"], *, call: Callable[[Callable[[], Any]], Any]) -> None:
+    """Before an engine is built: without it the engine process is a new interpreter that imports vLLM once more, and so
+    is the one that asks a model's class for its properties where no cache has them. call: runs a function in a process.
+
+    Workers of tensor parallelism stay as they are. Remove when vLLM starts its processes by a fork server. Seen in
+    0.32.
+    """
+    from vllm.model_executor.models import registry
+    from vllm.v1.engine import utils
+
+    utils.get_mp_context = processes  # type: ignore[attr-defined]  # that is the patch
+    registry._run_in_subprocess = call  # type: ignore[assignment]  # that is the patch
 
 
 def pack_experts_again() -> None:
