@@ -1,5 +1,8 @@
 """`rljob-rollout --check`: is the model there, can it be trained, does every prompt fit? Starts nothing."""
 
+import contextlib
+import os
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -21,7 +24,8 @@ def findings(config: process_config.RolloutConfig, sources: Path | None) -> left
     try:
         model = builtin.ensure_model(config.model)
         families.check(config.model.name, model, longest=longest)
-        tokens = app.load_tokenizer(config, model)
+        with _without_torch() if _is_all_ours(config) else contextlib.nullcontext():
+            tokens = app.load_tokenizer(config, model)
         attempts = app.attempts_of(config, clock.SystemClock())
         app.flow_of(config, spec.data.template, tokens, attempts)
         suites = app.flows_of_suites(config, tokens, attempts)
@@ -41,6 +45,26 @@ def findings(config: process_config.RolloutConfig, sources: Path | None) -> left
             *(_of_examples(source, coordinator.sampling, tokens) for source in here.data.example_sources),
         ]
     )
+
+
+def _is_all_ours(config: process_config.RolloutConfig) -> bool:
+    """Return whether no code of the user, of a plugin or of the model's folder is imported by the checks."""
+    return not (config.user_code or config.spec.model.trust_remote_code or '"plugin:' in config.spec.model_dump_json())
+
+
+@contextlib.contextmanager
+def _without_torch() -> Iterator[None]:
+    """Import transformers as where torch is not installed: a tokenizer needs none of the seconds that it takes."""
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]  # documented: an import of it fails
+    # It would say that models are not available.
+    os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
 
 
 def _sources(

@@ -2,9 +2,12 @@
 
 import json
 import pathlib
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 
 import pytest
+import torch  # noqa: F401  # here, where other tests need it, no check goes without
 
 from rljob_api import errors, process_config, types
 from rljob_testing import models, sections
@@ -21,9 +24,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder
 
 
-def rollout_config(model: str, tmp_path: pathlib.Path, changes: Mapping[str, object] | None = None) -> pathlib.Path:
+def rollout_config(
+    model: str, tmp_path: pathlib.Path, changes: Mapping[str, object] | None = None, *, user_code: str = ""
+) -> pathlib.Path:
     path = tmp_path / "rollout.json"
-    path.write_text(config_of(process_config.RolloutConfig, tmp_path, {"model.name": model, **(changes or {})}))
+    config = config_of(process_config.RolloutConfig, tmp_path, {"model.name": model, **(changes or {})})
+    path.write_text(json.dumps(json.loads(config) | {"user_code": user_code}))
     return path
 
 
@@ -60,6 +66,31 @@ def check(
 def test_prompts_that_fit_pass(model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     sources = coordinator_config(tmp_path, prompts=["x" * 24])
     assert check(rollout_config(str(model), tmp_path), sources, capsys) == (0, [])
+
+
+@pytest.mark.parametrize("has_code", [False, True])
+def test_the_check_loads_no_torch_unless_code_that_may_need_it_is_loaded(
+    model: pathlib.Path, tmp_path: pathlib.Path, has_code: bool
+) -> None:
+    changes: dict[str, object] = {}
+    if has_code:
+        (tmp_path / "own.py").write_text(
+            "import torch\n\ndef render(record):\n    return str(torch.tensor(7).item())\n"
+        )
+        changes = {"data.template": "own:render"}
+    rollout = rollout_config(str(model), tmp_path, changes, user_code=str(tmp_path / "own.py") if has_code else "")
+    program = (
+        "import sys; from rljob_workers.rollout import __main__ as program; "
+        f"code = program.main(['--config', {str(rollout)!r}, '--check', '--sources', {str(sources_of(tmp_path))!r}]);"
+        "print(code, 'torch' in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.stdout.split() == ["0", str(has_code)], ended.stderr
+    assert ended.stderr == ""
+
+
+def sources_of(tmp_path: pathlib.Path) -> pathlib.Path:
+    return coordinator_config(tmp_path, prompts=["x" * 24])
 
 
 def test_a_prompt_that_leaves_too_little_context_names_file_line_and_numbers(
