@@ -87,6 +87,7 @@ class Rig:
             progress_path=self.stager.buffer.progress_path,
             loaded_bytes=self.stager.buffer.loaded_bytes,
         )
+        engine.REGISTRATION.prepare()
         self.engine = engine.VllmEngine(settings)
         self.loop.run_until_complete(self.engine.start())
         self.gate = request_gate.RequestGate(self.engine)

@@ -98,8 +98,12 @@ class WitnessedVllm(engine.VllmEngine):
 
 def install(engine_type: str) -> None:
     """Put the witnesses where the program that assembles a rollout looks for its engine and its client."""
-    own = WitnessedFake if engine_type == "fake" else WitnessedVllm
-    vars(engine)["REGISTRATION"] = dataclasses.replace(engine.REGISTRATION, make=own)
+    vllm = engine.REGISTRATION
+    vars(engine)["REGISTRATION"] = (
+        dataclasses.replace(vllm, make=WitnessedFake, prepare=lambda: None)
+        if engine_type == "fake"
+        else dataclasses.replace(vllm, make=WitnessedVllm)
+    )
     vars(work)["WorkClient"] = WitnessedClient
 
 

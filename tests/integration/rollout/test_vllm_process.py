@@ -81,7 +81,7 @@ def _engines(rollout: int) -> list[psutil.Process]:
 def test_an_engine_process_that_was_killed_is_replaced_and_serves_the_same_version(rig) -> None:
     if rig.receiver.served.version != 1:
         assert rig.loop.run_until_complete(rig.follow(1)).failure == ""
-    (core,) = [process for process in psutil.Process().children() if "EngineCor" in process.name()]
+    (core,) = _engines(os.getpid())
     contexts = _open_contexts()
     core.kill()
     core.wait(timeout=60.0)

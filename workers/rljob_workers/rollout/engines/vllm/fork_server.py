@@ -25,7 +25,7 @@ def start() -> None:
     """Import vLLM, fork the server off and have vLLM use it; only the import where CUDA has begun, since what began
     does not survive a fork.
 
-    For a process with one thread. Once the server has ended, new processes are new interpreters, as without it.
+    For a process with one thread; again, it does nothing. Once the server has ended, new processes are new interpreters, as without it.
     """
     import torch
     import vllm.v1.engine.async_llm
@@ -33,7 +33,7 @@ def start() -> None:
 
     from rljob_workers.rollout.engines.vllm import worker  # noqa: F401  # and with it what computes in there
 
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized() or _lives():
         return
     _fork()
     patches.start_processes_with(processes, call=call)
@@ -94,13 +94,15 @@ class _Context(context.ForkServerContext):
 
 def processes() -> context.SpawnContext | context.ForkServerContext:
     """Return what starts a process: the server, while it lives."""
+    # Of a server that ended multiprocessing would start another, which outlives a rollout that is killed.
+    return _Context() if _lives() else multiprocessing.get_context("spawn")
+
+
+def _lives() -> bool:
     client: Any = forkserver._forkserver
-    pid = client._forkserver_pid
-    # multiprocessing would start a server that outlives a rollout that is killed.
-    if pid is None or os.waitpid(pid, os.WNOHANG)[0]:
+    if client._forkserver_pid is not None and os.waitpid(client._forkserver_pid, os.WNOHANG)[0]:
         client._forkserver_pid = None
-        return multiprocessing.get_context("spawn")
-    return _Context()
+    return client._forkserver_pid is not None
 
 
 def call(function: Callable[[], T]) -> T:
