@@ -25,7 +25,8 @@ def start() -> None:
     """Import vLLM, fork the server off and have vLLM use it; only the import where CUDA has begun, since what began
     does not survive a fork.
 
-    For a process with one thread; again, it does nothing. Once the server has ended, new processes are new interpreters, as without it.
+    For a process with one thread; again, it does nothing. Once the server has ended, new processes are new
+    interpreters, as without it.
     """
     import torch
     import vllm.v1.engine.async_llm
