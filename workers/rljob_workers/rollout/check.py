@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -47,9 +48,14 @@ def findings(config: process_config.RolloutConfig, sources: Path | None) -> left
     )
 
 
+# A name of code that is not ours: module:function, plugin:name.
+_CODE = re.compile(r'"[\w.]+:\w+"')
+
+
 def _is_all_ours(config: process_config.RolloutConfig) -> bool:
     """Return whether no code of the user, of a plugin or of the model's folder is imported by the checks."""
-    return not (config.user_code or config.spec.model.trust_remote_code or '"plugin:' in config.spec.model_dump_json())
+    named = config.spec.model_dump_json(include={"data", "evaluation", "rollout", "workflow"})
+    return not (config.spec.model.trust_remote_code or _CODE.search(named))
 
 
 @contextlib.contextmanager
