@@ -124,6 +124,9 @@ def _unknown_key(location: Location, model: type[BaseModel]) -> str:
     target = _meant(key, siblings=siblings, model=model)
     if target is None:
         return f"{path} is not a field; {fields.path_text(location[:-1]) or 'the manifest'} has {', '.join(siblings)}"
+    spec = fields.model_at(model, ("spec",)) if len(location) == 1 else None
+    if spec is not None and target in fields.fields_of(spec):
+        return f"{path} is not a field; spec.{target} is probably meant"
     if target in siblings:
         return f"{path} is not a field; {target} is probably meant"
     return f"{path} is not a field; `{key}` is `{target}` here"

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 
 import pytest
@@ -112,6 +113,13 @@ SENTENCES: dict[str, tuple[dict[str, object], str]] = {
 def test_refusal_names_field_value_and_remedy(case: str, manifest_text: Text) -> None:
     changes, sentence = SENTENCES[case]
     assert problems_of(manifest_text(changes)) == (sentence,)
+
+
+@pytest.mark.parametrize("key", ["async", "maxSteps", "max_steps"])
+def test_a_field_of_the_spec_that_stands_beside_it_is_sent_there(key: str, manifest_text: Text) -> None:
+    name = "async" if key == "async" else "maxSteps"
+    text = json.dumps({key: 1, **json.loads(manifest_text({}))})
+    assert f"{key} is not a field; spec.{name} is probably meant" in problems_of(text)
 
 
 @pytest.mark.covers("algorithms 12")
