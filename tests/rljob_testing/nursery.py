@@ -26,9 +26,9 @@ _MOST_BYTES = 1 << 16
 class Child:
     """A process that answers each line with one, in JSON."""
 
-    def __init__(self, pid: int, talking: socket.socket, log: pathlib.Path) -> None:
-        self._pid, self._log = pid, log
-        talking.settimeout(LIMIT_S)
+    def __init__(self, pid: int, talking: socket.socket, log: pathlib.Path, limit_s: float) -> None:
+        self.pid, self._log = pid, log
+        talking.settimeout(limit_s)
         with talking:
             self._lines = talking.makefile("rw")
 
@@ -40,7 +40,7 @@ class Child:
         """Raises RuntimeError with the process's log if it has ended."""
         line = self._lines.readline()
         if not line:
-            raise RuntimeError(f"process {self._pid} has ended: {self._log.read_text()}")
+            raise RuntimeError(f"process {self.pid} has ended: {self._log.read_text()}")
         return dict(json.loads(line))
 
     def ask(self, line: str) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Child:
         if self._lines.closed:
             return
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)
+            os.kill(self.pid, signal.SIGKILL)
         with contextlib.suppress(ConnectionError):
             while self._lines.readline():
                 pass
@@ -71,12 +71,12 @@ class Nursery:
                 [sys.executable, "-m", "rljob_testing.nursery", *modules], stdin=theirs.fileno()
             )
 
-    def start(self, log: pathlib.Path, *arguments: str) -> Child:
-        """Start a process. `log` gets what it writes to its standard error."""
+    def start(self, log: pathlib.Path, *arguments: str, limit_s: float = LIMIT_S) -> Child:
+        """Start a process. `log` gets what it writes to its standard error; limit_s: for each of its answers."""
         ours, theirs = socket.socketpair()
         with theirs, log.open("ab") as written:
             socket.send_fds(self._requests, [json.dumps(arguments).encode()], [theirs.fileno(), written.fileno()])
-        return Child(int(self._requests.recv(_MOST_BYTES)), ours, log)
+        return Child(int(self._requests.recv(_MOST_BYTES)), ours, log, limit_s)
 
     def close(self) -> None:
         self._requests.close()

@@ -1,7 +1,10 @@
-"""`rljob-trainer` as operator and local runner start it: real processes, DeepSpeed, gRPC, and a fake coordinator."""
+"""`rljob-trainer` as operator and local runner start it: real processes, DeepSpeed, gRPC, and a fake coordinator. But
+where the start of the program is in question, they are forks of a process that has imported torch and DeepSpeed.
+"""
 
 import collections
 import dataclasses
+import json
 import os
 import pathlib
 import select
@@ -19,6 +22,7 @@ from rljob_api.manifest.algorithm import CriticSpec, NormalizeSpec
 from rljob_api.manifest.loss import LossSpec
 from rljob_testing import charts, fake_coordinator, local_weights, minio
 from rljob_testing import trainer_makers as makers
+from rljob_testing.nursery import Child, Nursery
 from rljob_testing.sections import section, with_spec
 from rljob_workers.trainer import stop
 from rljob_workers.weights import image, initial
@@ -57,23 +61,42 @@ def with_preparation(config: process_config.TrainerConfig) -> process_config.Tra
 
 @dataclasses.dataclass
 class Trainer:
-    """A started program."""
+    """A started trainer: a fork that has imported what it needs, or the program."""
 
-    process: "subprocess.Popen[str]"
+    process: "Child | subprocess.Popen[bytes]"
     config: process_config.TrainerConfig
+    log: pathlib.Path
+
+    def ask_to_stop(self) -> None:
+        os.kill(self.process.pid, signal.SIGTERM)
 
     def end(self) -> int:
         """Wait for it and return its exit code; its output is shown if the test fails."""
-        out, err = self.process.communicate(timeout=_END_S)
-        print(out[-8000:], err[-4000:])
-        return self.process.returncode
+        try:
+            return self.process.hear()["code"] if isinstance(self.process, Child) else self.process.wait(_END_S)
+        finally:
+            print(self.log.read_text()[-12000:])
+
+    def kill(self) -> None:
+        self.process.kill()
+        if not isinstance(self.process, Child):
+            self.process.wait()
 
 
 Start = Callable[..., Trainer]
 
 
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    made = Nursery("rljob_testing.warm_trainer")
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_ports: list[int]) -> Iterator[Start]:
+def start(
+    tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_ports: list[int], nursery: Nursery
+) -> Iterator[Start]:
     running: list[Trainer] = []
 
     def started(
@@ -90,6 +113,7 @@ def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_por
         changes: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = None,
         rendezvous_port: int | None = None,
+        is_program: bool = False,
     ) -> Trainer:
         home = tmp_path / folder
         home.mkdir(exist_ok=True)
@@ -112,21 +136,21 @@ def start(tmp_path: pathlib.Path, tiny_models: dict[str, pathlib.Path], free_por
         config = with_preparation(config) if prepared else config
         path = home / f"trainer-{config.health_port}.json"
         path.write_text(config.model_dump_json())
-        process = subprocess.Popen(
-            [sys.executable, "-m", "rljob_workers.trainer", "--config", str(path)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})},
-        )
-        running.append(Trainer(process, config))
+        log = path.with_suffix(".log")
+        process: Child | subprocess.Popen[bytes]
+        if is_program:
+            command = [sys.executable, "-m", "rljob_workers.trainer", "--config", str(path)]
+            variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})}
+            with log.open("ab") as output:
+                process = subprocess.Popen(command, stdout=output, stderr=output, env=variables)
+        else:
+            process = nursery.start(log, str(path), json.dumps(dict(environment or {})), limit_s=_END_S)
+        running.append(Trainer(process, config, log))
         return running[-1]
 
     yield started
     for trainer in running:
-        if trainer.process.poll() is None:
-            trainer.process.kill()
-            trainer.process.wait()
+        trainer.kill()
 
 
 @pytest.fixture
@@ -156,7 +180,15 @@ def test_zero_0_2_and_3_on_two_ranks_give_the_same_weights(
         coordinator = coordinate(per_rank(steps(3, parts=3), 2))
         # With one update a step the policy that it starts from is the training forward itself.
         changes = {"algorithm.loss.proximal": "Recompute"}
-        trainer = start(coordinator, dtype="bfloat16", stage=stage, ranks=2, folder=f"zero{stage}", changes=changes)
+        trainer = start(
+            coordinator,
+            dtype="bfloat16",
+            stage=stage,
+            ranks=2,
+            folder=f"zero{stage}",
+            changes=changes,
+            is_program=stage == 3,
+        )
         assert trainer.end() == enums.ExitCode.OK
         final[stage] = load_file(pathlib.Path(trainer.config.export_dir) / "model.safetensors")
         _check_versions(coordinator, tiny_models["bfloat16"], "bfloat16")
@@ -240,7 +272,7 @@ def test_a_run_that_was_stopped_and_went_on_ends_with_the_weights_of_one_that_wa
     before = coordinate(per_rank(steps(4), 1), hold_at=3)
     trainer = start(before, prepared=True)
     assert before.wait_for("step 2")
-    trainer.process.send_signal(signal.SIGTERM)
+    trainer.ask_to_stop()
     assert trainer.end() == enums.ExitCode.STOPPED_ON_REQUEST
     assert before.events[-1] == "checkpoint 2"
 
@@ -306,7 +338,7 @@ def test_a_run_of_an_adapter_that_was_stopped_continues_from_the_adapter_alone(
     before = coordinate(per_rank(steps(4), 1), hold_at=3)
     trainer = start(before, changes=changes)
     assert before.wait_for("step 2")
-    trainer.process.send_signal(signal.SIGTERM)
+    trainer.ask_to_stop()
     assert trainer.end() == enums.ExitCode.STOPPED_ON_REQUEST
     if not keeps_moments:
         files = {path.name for path in pathlib.Path(trainer.config.checkpoint_dir).rglob("weights/*")}
@@ -343,6 +375,8 @@ def test_two_ranks_go_on_from_an_object_store_on_a_node_that_has_nothing(
             "environment": server.keys,
             "ranks": 2,
             "stage": 2,
+            # Arrow's threads, which a client of S3 needs, do not survive a fork.
+            "is_program": True,
         }
         straight = coordinate(per_rank(steps(3), 2))
         assert start(straight, folder="straight", ranks=2, stage=2).end() == enums.ExitCode.OK
@@ -350,7 +384,7 @@ def test_two_ranks_go_on_from_an_object_store_on_a_node_that_has_nothing(
         before = coordinate(per_rank(steps(3), 2), hold_at=3)
         trainer = start(before, folder="first", checkpoint_every=1, **stored)
         assert before.wait_for("step 2")
-        trainer.process.send_signal(signal.SIGTERM)
+        trainer.ask_to_stop()
         assert trainer.end() == enums.ExitCode.STOPPED_ON_REQUEST
         assert before.events[-1] == "checkpoint 2"
 
@@ -390,7 +424,7 @@ def test_two_nodes_stop_together_when_one_is_asked_to_and_continue_with_the_part
     first = two_nodes(before, attempt=1)
     assert before.wait_for("step 2")
     # As the eviction of its pod does.
-    first[1].process.send_signal(signal.SIGTERM)
+    first[1].ask_to_stop()
     assert [node.end() for node in first] == [enums.ExitCode.STOPPED_ON_REQUEST] * 2
     assert before.events[-1] == "checkpoint 2"
 
@@ -420,7 +454,7 @@ def test_a_fork_begins_at_step_0_with_the_weights_of_the_other_run_and_goes_on_f
     begun = coordinate(per_rank(steps(2), 1), hold_at=2)
     trainer = start(begun, fork_from=fork)
     assert begun.wait_for("step 1")
-    trainer.process.send_signal(signal.SIGTERM)
+    trainer.ask_to_stop()
     assert trainer.end() == enums.ExitCode.STOPPED_ON_REQUEST
     assert _beginning(begun) == ("register resume 0", "version 1 of step 0")
     assert begun.image(1) == other.image(2)
@@ -433,13 +467,12 @@ def test_a_fork_begins_at_step_0_with_the_weights_of_the_other_run_and_goes_on_f
 
 def test_ranks_die_with_the_program_that_started_them(start: Start, coordinate: Coordinate) -> None:
     coordinator = coordinate(per_rank(steps(1), 1), hold_at=1)
-    trainer = start(coordinator)
+    trainer = start(coordinator, is_program=True)
     assert coordinator.wait_for("register resume 0")
     (rank,) = stop.children(trainer.process.pid)
     descriptor = os.pidfd_open(rank)
     try:
-        trainer.process.kill()
-        trainer.process.communicate(timeout=60.0)
+        trainer.kill()
         # Readable as soon as the process has ended; it is not our child, so it cannot be waited for.
         assert _ends(descriptor, timeout_s=60.0)
     finally:
