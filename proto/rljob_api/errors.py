@@ -8,6 +8,7 @@
     |- GraderError          a reward function that gives no score                        (never)
     |  |- RecordError       a record that cannot be graded: missing gold, wrong type     (never)
     |- SandboxError         isolation could not be set up                                (elsewhere)
+    |- PlaceError           an episode's place with a shell was lost, or none was free   (later)
     |- JudgeError           a language model that judges gives no verdict                (later)
     |- WireError            a message that breaks the contract                           (never)
     |  |- TooLargeError     a message above what a call may carry                        (never)
@@ -127,6 +128,13 @@ class SandboxError(RLJobError):
     """Isolation could not be set up or did not hold."""
 
     retry = Retry.ELSEWHERE
+    grpc_code = "UNAVAILABLE"
+
+
+class PlaceError(RLJobError):
+    """An episode's place with a shell was lost, or none was free in time. Never a reward of zero."""
+
+    retry = Retry.LATER
     grpc_code = "UNAVAILABLE"
 
 

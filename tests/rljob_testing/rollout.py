@@ -64,6 +64,9 @@ class FakeTokens:
     def encode_more(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, text))
 
+    def plain(self, text: str) -> str:
+        return text.replace("<eos>", "<\\eos>")
+
     def tool_notation(self, name: str, *, field: str) -> reading.Notation | None:  # as a tokenizer is asked
         return None if name == "none" else reading.Notation(parser=read_marked, marks=reading.MARKS["hermes"])
 

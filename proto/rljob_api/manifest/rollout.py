@@ -35,6 +35,8 @@ SINGLE_TURN_WORKFLOWS = ("rlvr", "math_code_single_step")
 # Of multi_turn_math: its default number of turns, and room for one feedback text in any tokenizer.
 DEFAULT_NUM_TURNS = 5
 FEEDBACK_TOKENS = 128
+# Of tool_use: its default number of turns, what the model sees of a command by default, and room for the declaration.
+TOOL_TURNS, TOOL_OUTPUT_CHARS, DECLARATION_TOKENS = 8, 2048, 256
 # Ported configs say "all candidate tokens" by 1e8, more than any vocabulary has.
 ALL_TOKENS = 100_000_000
 # Keys that the rollout sets from other fields: setting them twice could only contradict.

@@ -15,6 +15,7 @@ EVERY = [
         "GraderError",
         "RecordError",
         "SandboxError",
+        "PlaceError",
         "WireError",
         "TooLargeError",
         "FencedError",

@@ -245,7 +245,7 @@ class GroupRunner:
             except errors.DataError as error:
                 # The same record would fail again.
                 return self._failure(index, lease, error)
-            except (errors.EngineError, errors.EpisodeError, errors.WireError) as error:
+            except (errors.EngineError, errors.EpisodeError, errors.PlaceError, errors.WireError) as error:
                 logger.warning("member failed: %s", error, extra=_keys(lease, index, error))
                 last = error
             finally:
@@ -323,6 +323,8 @@ def _role_of(error: errors.RLJobError) -> enums.Role:
     """Return whose failure an error is."""
     if isinstance(error, errors.JudgeError):
         return enums.Role.JUDGE
+    if isinstance(error, errors.PlaceError):
+        return enums.Role.ENVIRONMENT
     of_verifier = isinstance(error, (errors.GraderError, errors.SandboxError))
     return enums.Role.VERIFIER if of_verifier else enums.Role.ROLLOUT
 

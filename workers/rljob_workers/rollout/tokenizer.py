@@ -183,6 +183,13 @@ class PromptTokenizer:
     def encode_more(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
+    def plain(self, text: str) -> str:
+        # Some have runs of spaces and line breaks among them, which mean nothing else.
+        specials = (token for token in self._tokenizer.get_added_vocab() if token.strip())
+        for special in sorted(specials, key=len, reverse=True):
+            text = text.replace(special, f"{special[:1]}\\{special[1:]}")
+        return text
+
     def chat_ids(
         self, messages: Sequence[Mapping[str, object]], *, tools: Sequence[Mapping[str, object]] = ()
     ) -> tuple[int, ...]:

@@ -49,12 +49,13 @@ def options(
     return [*arguments, ("grpc.use_local_subchannel_pool", 1)] if own_connection else arguments
 
 
-def aio_channel(address: str, tls: process_config.TlsConfig | None) -> grpc.aio.Channel:
-    """Raises UnavailableError if its certificate cannot be read."""
+def aio_channel(address: str, tls: process_config.TlsConfig | None, *, server_name: str = "") -> grpc.aio.Channel:
+    """Raises UnavailableError if its certificate cannot be read. server_name: as of `sync_channel`."""
+    arguments = _named(options(), server_name)
     if tls is None:
-        return grpc.aio.insecure_channel(address, options=options())
+        return grpc.aio.insecure_channel(address, options=arguments)
     return reloading.ReloadingAioChannel(
-        tls, lambda pem: grpc.aio.secure_channel(address, _client_credentials(pem), options=options())
+        tls, lambda pem: grpc.aio.secure_channel(address, _client_credentials(pem), options=arguments)
     )
 
 
@@ -65,14 +66,16 @@ def sync_channel(
 
     server_name: the name that the server's certificate must have, where `address` is none that it could: of a pod.
     """
-    arguments = options(own_connection=own_connection)
-    if server_name:
-        arguments = [*arguments, ("grpc.ssl_target_name_override", server_name)]
+    arguments = _named(options(own_connection=own_connection), server_name)
     if tls is None:
         return grpc.insecure_channel(address, options=arguments)
     return reloading.ReloadingChannel(
         tls, lambda pem: grpc.secure_channel(address, _client_credentials(pem), options=arguments)
     )
+
+
+def _named(arguments: list[tuple[str, int | str]], server_name: str) -> list[tuple[str, int | str]]:
+    return [*arguments, ("grpc.ssl_target_name_override", server_name)] if server_name else arguments
 
 
 def _ignore(error: errors.RLJobError) -> None:

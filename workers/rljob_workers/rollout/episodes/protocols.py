@@ -170,6 +170,9 @@ class Tokens(Protocol):
     def encode_more(self, text: str) -> tuple[int, ...]:
         """Return the ids of a plain text that goes on."""
 
+    def plain(self, text: str) -> str:
+        """Return a text that no one of the job wrote, without special tokens: a backslash goes into each."""
+
     def tool_notation(self, name: str, *, field: str) -> "tools.Notation | None":
         """Return the notation of tool calls whose parser has that name; for `auto` that of the chat template, None if
         there is none. Raises ManifestError that names `field` and the parsers.

@@ -25,7 +25,7 @@ def prompt_ids(call: conversation.Call, place: interactions.Place, asker: turns.
         except errors.ManifestError:
             # E.g. one that leaves out earlier thoughts: `begin` sees ids that do not go on, and makes a fork of it.
             pass
-    messages = _as_template_reads(call.messages)
+    messages = as_template_reads(call.messages)
     ids = asker.tokens.chat_ids(messages, tools=shown)
     if shown and ids == asker.tokens.chat_ids(messages):
         raise fields.BadCallError("tools: the chat template of the model does not show them to it")
@@ -39,8 +39,8 @@ def _continued(
     shown: Sequence[Mapping[str, object]],
     asker: turns.Asker,
 ) -> tuple[int, ...]:
-    before = _as_template_reads(call.messages[:num_shared])
-    between = asker.tokens.continuation_ids(before, _as_template_reads(call.messages), tools=shown)
+    before = as_template_reads(call.messages[:num_shared])
+    between = asker.tokens.continuation_ids(before, as_template_reads(call.messages), tools=shown)
     return base.ids + asker.closing_ids(base.ids) + between
 
 
@@ -52,7 +52,7 @@ def _plain(prompt: str | tuple[int, ...], place: interactions.Place, asker: turn
     return place.base.ids + asker.tokens.encode_more(prompt[place.num_shared :])
 
 
-def _as_template_reads(messages: Sequence[conversation.Message]) -> list[Mapping[str, object]]:
+def as_template_reads(messages: Sequence[conversation.Message]) -> list[Mapping[str, object]]:
     """Return messages with the arguments of a tool as an object, not as its text."""
     return [
         {"role": message.role, "content": message.content}

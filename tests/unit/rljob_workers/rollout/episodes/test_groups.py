@@ -515,3 +515,29 @@ async def test_an_example_that_cannot_be_learned_has_no_row(columns: dict[str, o
     lease = fakes.make_lease(kind=enums.GroupKind.EXAMPLE, group_size=1, prompt=prompt)
     group = await rig.run(lease, seconds=0.0)
     assert (list(group.trajectories), [failure.reason for failure in group.failures]) == ([], [reason])
+
+
+class Losing:
+    """A collector whose first `num_lost` attempts lose their place; then it is one answer."""
+
+    def __init__(self, num_lost: int) -> None:
+        self.num_lost, self.num_attempts = num_lost, 0
+        self.inner = rlvr.RlvrCollector(tokens=fakes.FakeTokens(), template="raw", max_model_len=64)
+
+    async def arun_episode(self, **arguments: object) -> protocols.Episode | None:
+        self.num_attempts += 1
+        if self.num_attempts <= self.num_lost:
+            raise errors.PlaceError("the place of p1 was lost")
+        return await self.inner.arun_episode(**arguments)  # type: ignore[arg-type]  # as it was called
+
+
+async def test_an_attempt_that_loses_its_place_is_made_again_and_its_end_is_the_environments() -> None:
+    rig = Rig(max_attempts=3)
+    await rig.start()
+    rig.collector = Losing(2)
+    group = await rig.run(fakes.make_lease(group_size=1))
+    assert (len(group.trajectories), group.failures) == (1, [])
+    rig.collector = Losing(3)
+    group = await rig.run(fakes.make_lease(group_size=1))
+    (failure,) = group.failures
+    assert (group.trajectories, failure.role, failure.infra) == ([], enums.Role.ENVIRONMENT, True)
