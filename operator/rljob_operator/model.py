@@ -26,6 +26,7 @@ WORKLOAD_KINDS: Mapping[enums.Role, str] = {
     enums.Role.ROLLOUT: "Deployment",
     enums.Role.VERIFIER: "Deployment",
     enums.Role.JUDGE: "Deployment",
+    enums.Role.ENVIRONMENT: "Deployment",
     enums.Role.AGENTS: "Deployment",
 }
 # Children that make the pods of a role.

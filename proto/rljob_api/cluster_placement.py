@@ -9,9 +9,17 @@ from typing import Literal
 
 from rljob_api import enums, process_config, suites
 from rljob_api.manifest.job import RLJob
-from rljob_api.placement import JudgePlacement, Placement, ProcessPlacement, TrainerPlacement, VerifierPlacement
+from rljob_api.placement import (
+    EnvironmentPlacement,
+    JudgePlacement,
+    Placement,
+    ProcessPlacement,
+    TrainerPlacement,
+    VerifierPlacement,
+)
 
 CONTROL_PORT, STORE_PORT, VERIFY_PORT, PEER_PORT, BROADCAST_PORT = 50051, 50052, 50053, 50054, 50055
+PLACES_PORT = 50056
 HEALTH_PORT = 8080
 RENDEZVOUS_PORT = 29500
 ANY_ADDRESS = "0.0.0.0"
@@ -107,6 +115,7 @@ def cluster_placement(
             certified_name=service_host(job, enums.Role.TRAINER),
         ),
         judge=_judge(job) if enums.Role.JUDGE in suites.roles(job.spec) else None,
+        environments=() if job.spec.environment is None else (_environment(job),),
         state_dir=state,
         weights_dir=posixpath.join(storage if files_carry_weights else state, "weights"),
         checkpoint_dir=posixpath.join(storage, "checkpoints"),
@@ -156,3 +165,9 @@ def _verifier(job: RLJob, num_cores: int) -> VerifierPlacement:
 def _judge(job: RLJob) -> JudgePlacement:
     address = f"{service_host(job, enums.Role.JUDGE)}:{VERIFY_PORT}"
     return JudgePlacement(process=_process(enums.Role.JUDGE), port=VERIFY_PORT, address=address)
+
+
+def _environment(job: RLJob) -> EnvironmentPlacement:
+    """Return the environments behind their Service, whose pods a rollout dials one by one: a place is of one pod."""
+    address = f"{service_host(job, enums.Role.ENVIRONMENT)}:{PLACES_PORT}"
+    return EnvironmentPlacement(process=_process(enums.Role.ENVIRONMENT), port=PLACES_PORT, address=address)

@@ -191,7 +191,10 @@ REASONS: Mapping[ConditionType, Mapping[str, tuple[str, ...]]] = {
     },
     _T.RUNNING: {"True": ("Running",), "False": ("Starting", "Restarting", "NotReady", "Suspended", "Finished")},
     _T.DEGRADED: {
-        "True": ("RolloutsBelowTarget", "VerifiersBelowTarget", "AgentsBelowTarget", *DEGRADED_BY_RUN),
+        "True": (
+            *("RolloutsBelowTarget", "VerifiersBelowTarget", "AgentsBelowTarget", "EnvironmentsBelowTarget"),
+            *DEGRADED_BY_RUN,
+        ),
         "False": ("AtTarget",),
     },
     _T.AUTOSCALING_ACTIVE: {

@@ -14,8 +14,7 @@ LOGPROB_ROUNDING = 1e-4
 
 class Role(enum.StrEnum):
     """The programs of a job; a judge where a reward asks a language model, agents where spec.agents says how they
-    start: theirs are the user's (`suites.roles`). No manifest asks for an environment yet: its program is started by
-    its user.
+    start: theirs are the user's; an environment where spec.environment is (`suites.roles`).
     """
 
     COORDINATOR = "coordinator"

@@ -17,6 +17,7 @@ COORDINATOR_PORTS = 3  # control, store, health
 TRAINER_PORTS = 2  # rendezvous, health; and one for announcements where it broadcasts weights
 VERIFIER_PORTS = 2  # verify, health
 JUDGE_PORTS = 2  # verify, health
+ENVIRONMENT_PORTS = 2  # places, health
 ROLLOUT_PORTS = 1  # health; and one for weights where rollouts serve one another
 
 
@@ -44,6 +45,15 @@ class VerifierPlacement:
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class JudgePlacement:
     """The judge: where it listens, and how rollouts reach it. One process, whose cache all rollouts share."""
+
+    process: ProcessPlacement
+    port: int
+    address: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentPlacement:
+    """One environment: where it listens, and how rollouts reach it."""
 
     process: ProcessPlacement
     port: int
@@ -83,8 +93,8 @@ class Placement:
     weights_dir: of the coordinator's weight store; the others see it with weightSync.transport file.
     peers: where each rollout serves weights to the others, in the order of `rollouts`; empty where none does.
     gateways: where each serves agents from outside, in the same order; empty where none come.
-    judge: None where no reward asks one. agents: those that are processes here; empty in a cluster, where they are pods
-    of an image without a config.
+    judge: None where no reward asks one. environments: empty where no episode has a shell. agents: those that are
+    processes here; empty in a cluster, where they are pods of an image without a config.
     `model_dir` is where the claim of spec.model.source is mounted; empty where there are no claims. `device`: what
     rollouts and trainer compute on; auto is what is found where they start. Raises ValueError if no rollout or verifier
     is placed.
@@ -108,6 +118,7 @@ class Placement:
     verifiers: tuple[VerifierPlacement, ...]
     trainer: TrainerPlacement
     judge: JudgePlacement | None = None
+    environments: tuple[EnvironmentPlacement, ...] = ()
     agents: tuple[AgentPlacement, ...] = ()
     state_dir: str
     weights_dir: str
@@ -137,12 +148,17 @@ def num_local_ports(job: RLJob) -> int:
         + job.spec.trainer_broadcasts_weights
         + VERIFIER_PORTS * verifiers
         + JUDGE_PORTS * _is_judged(job)
+        + ENVIRONMENT_PORTS * _num_environments(job)
     )
     return others + (ROLLOUT_PORTS + job.spec.rollouts_serve_weights) * rollouts
 
 
 def _is_judged(job: RLJob) -> bool:
     return enums.Role.JUDGE in suites.roles(job.spec)
+
+
+def _num_environments(job: RLJob) -> int:
+    return 0 if job.spec.environment is None else job.spec.environment.replicas
 
 
 def _local_gateways(job: RLJob) -> tuple[process_config.GatewayConfig, ...]:
@@ -193,7 +209,9 @@ def local_placement(
     num_peers = rollouts * job.spec.rollouts_serve_weights
     peer_ports, rest = rest[:num_peers], rest[num_peers:]
     num_judge_ports = JUDGE_PORTS * _is_judged(job)
-    judge_ports, broadcast_ports = rest[:num_judge_ports], rest[num_judge_ports:]
+    judge_ports, rest = rest[:num_judge_ports], rest[num_judge_ports:]
+    num_environment_ports = ENVIRONMENT_PORTS * _num_environments(job)
+    environment_ports, broadcast_ports = rest[:num_environment_ports], rest[num_environment_ports:]
     machine = _Machine(run_dir=run_dir, shares=shares or {})
     return Placement(
         uid=uid,
@@ -228,6 +246,7 @@ def local_placement(
             broadcasts=_local_broadcasts(job, broadcast_ports),
         ),
         judge=_local_judge(machine, judge_ports) if _is_judged(job) else None,
+        environments=_local_environments(machine, environment_ports),
         agents=_local_agents(job, machine),
         state_dir=posixpath.join(run_dir, "state"),
         weights_dir=posixpath.join(run_dir, "state", "weights"),
@@ -265,6 +284,18 @@ def _local_judge(machine: "_Machine", ports: Sequence[int]) -> JudgePlacement:
     port, health_port = ports[:JUDGE_PORTS]
     process = machine.process(enums.Role.JUDGE, health_port=health_port)
     return JudgePlacement(process=process, port=port, address=f"{LOOPBACK}:{port}")
+
+
+def _local_environments(machine: "_Machine", ports: Sequence[int]) -> tuple[EnvironmentPlacement, ...]:
+    pairs = zip(ports[::ENVIRONMENT_PORTS], ports[1::ENVIRONMENT_PORTS], strict=True)
+    return tuple(
+        EnvironmentPlacement(
+            process=machine.process(enums.Role.ENVIRONMENT, index, health_port=health_port),
+            port=port,
+            address=f"{LOOPBACK}:{port}",
+        )
+        for index, (port, health_port) in enumerate(pairs)
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@
       VerifierConfig    ... and the sections that grading reads, because it runs what a model wrote
       JudgeConfig       ... and the rewards that it asks a language model for
       AgentsConfig      ... and the user's command; on one machine alone
-      EnvironmentConfig ... and the limits of its places; started by its user
+      EnvironmentConfig ... and the limits of its places
 
 `resolve.py` makes these from a manifest; the operator and the local runner write them as JSON; each program is
 started with `--config role.json`. A value of the manifest is written down in its section alone: what a manifest calls
@@ -24,7 +24,7 @@ from rljob_api.devices import Device
 from rljob_api.manifest.job import JobSpec
 from rljob_api.manifest.lifecycle import LogLevel, ObservabilitySpec
 from rljob_api.manifest.storage import S3Spec
-from rljob_api.manifest.verifier import ExecutionSettings, RewardSpec
+from rljob_api.manifest.verifier import LEAST_MEMORY, LEAST_SCRATCH, ExecutionSettings, RewardSpec
 
 # The slowest reward's wall cap, once more after a lost grading worker, and time to wait for a free slot.
 VERIFY_TRIES = 2
@@ -213,12 +213,14 @@ class RolloutConfig(SpecConfig):
     weights_dir: of the weight store, where folders are shared. peers: None where rollouts do not serve one another.
     trainer_name: the name that certificates of trainers have, where they broadcast weights; else empty.
     gateway: None where no agents come from outside. judge_address: empty where no language model is asked.
+    environment_addresses: empty where no episode has a shell.
     """
 
     kind: Literal["rollout"] = "rollout"
     coordinator_address: str
     verifier_addresses: tuple[str, ...]
     judge_address: str = ""
+    environment_addresses: tuple[str, ...] = ()
     model: ModelFiles
     device: Device = "auto"
     user_code: str = ""
@@ -330,8 +332,8 @@ class EnvironmentConfig(ProcessConfig):
     lease_s: float = Field(default=300.0, gt=0.0)
     wall_s: float = Field(default=600.0, gt=0.0)
     output_bytes: int = Field(default=1 << 20, ge=1)
-    memory_bytes: int = Field(default=1 << 30, ge=64 << 20)
-    scratch_bytes: int = Field(default=256 << 20, ge=1 << 20)
+    memory_bytes: int = Field(default=1 << 30, ge=LEAST_MEMORY)
+    scratch_bytes: int = Field(default=256 << 20, ge=LEAST_SCRATCH)
     scratch_entries: int = Field(default=10_000, ge=16)
     observability: ObservabilitySpec = ObservabilitySpec()
 
@@ -391,6 +393,6 @@ class TrainerConfig(SpecConfig):
 
 
 RoleConfig = Annotated[
-    CoordinatorConfig | RolloutConfig | VerifierConfig | TrainerConfig | JudgeConfig | AgentsConfig,
+    CoordinatorConfig | RolloutConfig | VerifierConfig | TrainerConfig | JudgeConfig | AgentsConfig | EnvironmentConfig,
     Field(discriminator="kind"),
 ]

@@ -17,7 +17,14 @@ from rljob_api.manifest.job import JobSpec, RLJob
 from rljob_api.manifest.model import BUILTIN
 from rljob_api.manifest.reward_options import JUDGE, is_function
 from rljob_api.manifest.verifier import ExecutionSettings, RewardSpec
-from rljob_api.placement import AgentPlacement, Placement, ProcessPlacement, local_placement, num_local_ports
+from rljob_api.placement import (
+    AgentPlacement,
+    EnvironmentPlacement,
+    Placement,
+    ProcessPlacement,
+    local_placement,
+    num_local_ports,
+)
 from rljob_api.validation import rules
 
 __all__ = ["Placement", "ResolvedJob", "digest", "local_placement", "num_local_ports", "resolve", "warnings"]
@@ -32,12 +39,13 @@ class ResolvedJob:
     verifiers: tuple[process_config.VerifierConfig, ...]
     trainer: process_config.TrainerConfig
     judge: process_config.JudgeConfig | None = None
+    environments: tuple[process_config.EnvironmentConfig, ...] = ()
     agents: tuple[process_config.AgentsConfig, ...] = ()
 
     @property
     def configs(self) -> tuple[process_config.RoleConfig, ...]:
         """Return the configs of all processes, the coordinator first."""
-        return (self.coordinator, *self.graders, *self.rollouts, *self.agents, self.trainer)
+        return (self.coordinator, *self.graders, *self.environments, *self.rollouts, *self.agents, self.trainer)
 
     @property
     def graders(self) -> tuple[process_config.VerifierConfig | process_config.JudgeConfig, ...]:
@@ -78,6 +86,7 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
             coordinator_address=placement.control_address,
             verifier_addresses=tuple(verifier.address for verifier in placement.verifiers),
             judge_address="" if placement.judge is None else placement.judge.address,
+            environment_addresses=tuple(each.address for each in placement.environments),
             model=model,
             user_code=code,
             kv_cache_bytes=placement.kv_cache_bytes,
@@ -127,6 +136,7 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
         verifiers=tuple(verifiers),
         trainer=trainer,
         judge=_judge(job, placement, graders),
+        environments=tuple(_environment(job, placement, each) for each in placement.environments),
         agents=tuple(_agents(job, placement, process) for process in placement.agents),
     )
 
@@ -141,6 +151,23 @@ def _judge(
         bind_host=placement.bind_host,
         port=placement.judge.port,
         rewards=tuple(grader for grader in graders if grader.type == JUDGE),
+        observability=job.spec.observability,
+    )
+
+
+def _environment(job: RLJob, placement: Placement, each: EnvironmentPlacement) -> process_config.EnvironmentConfig:
+    spec = job.spec.environment
+    assert spec is not None, "environments are placed where a job has them"
+    return process_config.EnvironmentConfig(
+        **_process(job, placement, enums.Role.ENVIRONMENT, each.process),
+        bind_host=placement.bind_host,
+        port=each.port,
+        num_places=spec.places,
+        lease_s=float(spec.idle_seconds),
+        wall_s=float(spec.wall_seconds),
+        output_bytes=base.num_bytes(spec.output_limit),
+        memory_bytes=base.num_bytes(spec.memory),
+        scratch_bytes=base.num_bytes(spec.scratch),
         observability=job.spec.observability,
     )
 

@@ -67,14 +67,17 @@ def judges(spec: "JobSpec") -> dict[str, JudgeOptions]:
 
 
 def roles(spec: "JobSpec") -> tuple[enums.Role, ...]:
-    """Return the roles that a job has: a judge where a reward asks one, agents where the job starts them."""
+    """Return the roles that a job has: a judge where a reward asks one, an environment where its episodes have a shell,
+    agents where the job starts them.
+    """
     return (*programs(spec), *([] if spec.agents is None else [enums.Role.AGENTS]))
 
 
 def programs(spec: "JobSpec") -> tuple[enums.Role, ...]:
     """Return the roles whose programs are ours: they read a config, have a certificate and serve their health."""
     judged = any(reward.type == JUDGE for _, _, reward in rewards(spec))
-    return (*enums.STANDARD_ROLES, *([enums.Role.JUDGE] if judged else []))
+    some = {enums.Role.JUDGE: judged, enums.Role.ENVIRONMENT: spec.environment is not None}
+    return (*enums.STANDARD_ROLES, *(role for role, is_there in some.items() if is_there))
 
 
 def judge_calls(spec: "JobSpec") -> Iterator[str]:
@@ -91,3 +94,15 @@ def judge_calls(spec: "JobSpec") -> Iterator[str]:
             f"{reward.name}: a step of {groups} groups of {size} takes at most {calls} calls of"
             f" {options.model}{tokens}{twice}; groups that are filtered or too old, and calls that fail, come on top"
         )
+
+
+def places(spec: "JobSpec") -> Iterator[str]:
+    """Yield a sentence on how many episodes may work with a shell at once, for a job whose episodes have one."""
+    environment = spec.environment
+    if environment is None:
+        return
+    at_once, in_flight = environment.replicas * environment.places, spec.async_.max_inflight_groups
+    yield (
+        f"{at_once} episodes have a place at once, {environment.places} in each of {environment.replicas}; of the"
+        f" {in_flight * spec.algorithm.group_size} in flight at most the others wait with their first command"
+    )

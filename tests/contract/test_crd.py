@@ -82,8 +82,8 @@ def test_every_field_is_described(schema: Node) -> None:
         for path, node in nodes(schema)
         if path and not path.endswith("[]") and path != "metadata" and not node.get("description")
     ]
-    # Below a pod's own fields everything is core/v1's, and there four times; a suite repeats a source, and rewards.
-    told = re.compile(r"\.pod\.[A-Za-z]+(\[\])?\.|evaluation\.suites\[\]\.")
+    # Below a pod's own fields, and resources, everything is core/v1's; a suite repeats a source, and rewards.
+    told = re.compile(r"\.pod\.[A-Za-z]+(\[\])?\.|environment\.resources\.|evaluation\.suites\[\]\.")
     assert [path for path in bare if not told.search(path)] == []
 
 

@@ -144,6 +144,11 @@ def resolved(observed: Observed) -> ResolvedJob | None:
             verifiers=(process_config.VerifierConfig.model_validate_json(str(data.get("verifier.json"))),),
             trainer=process_config.TrainerConfig.model_validate_json(str(data.get("trainer.json"))),
             judge=process_config.JudgeConfig.model_validate_json(judge) if (judge := data.get("judge.json")) else None,
+            environments=tuple(
+                process_config.EnvironmentConfig.model_validate_json(text)
+                for text in [data.get("environment.json")]
+                if text
+            ),
         )
     except pydantic.ValidationError:
         return None  # Another version wrote it, or another hand.

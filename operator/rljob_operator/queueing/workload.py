@@ -4,6 +4,7 @@
     rollout      as many as may be wanted; at least minReplicas where the job scales them: partial admission
     verifier     replicas
     agents       replicas
+    environment  replicas
     coordinator  1
 
 Pod sets cannot be changed, so the name has a digest of what a queue decides by: another need is another Workload.
@@ -46,13 +47,15 @@ def workload(inputs: Inputs, *, queue: str, priority_class: str = "", priority: 
 
 
 def _pod_set(inputs: Inputs, role: enums.Role) -> Manifest:
+    spec = inputs.job.spec
     counts: Mapping[enums.Role, Manifest] = {
-        enums.Role.TRAINER: {"count": inputs.job.spec.trainer.nodes},
+        enums.Role.TRAINER: {"count": spec.trainer.nodes},
         enums.Role.ROLLOUT: _rollouts(inputs),
-        enums.Role.VERIFIER: {"count": inputs.job.spec.verifier.replicas},
+        enums.Role.VERIFIER: {"count": spec.verifier.replicas},
         enums.Role.COORDINATOR: {"count": 1},
         enums.Role.JUDGE: {"count": 1},
-        enums.Role.AGENTS: {"count": 0 if inputs.job.spec.agents is None else inputs.job.spec.agents.replicas},
+        enums.Role.ENVIRONMENT: {"count": 0 if spec.environment is None else spec.environment.replicas},
+        enums.Role.AGENTS: {"count": 0 if spec.agents is None else spec.agents.replicas},
     }
     makers: Mapping[enums.Role, Callable[[], Manifest]] = {
         enums.Role.TRAINER: lambda: workloads.trainer_job(inputs, attempt=1),
@@ -60,11 +63,12 @@ def _pod_set(inputs: Inputs, role: enums.Role) -> Manifest:
         enums.Role.VERIFIER: lambda: workloads.verifier_deployment(inputs, replicas=1),
         enums.Role.COORDINATOR: lambda: workloads.coordinator_stateful_set(inputs, replicas=1),
         enums.Role.JUDGE: lambda: workloads.judge_deployment(inputs),
+        enums.Role.ENVIRONMENT: lambda: workloads.environment_deployment(inputs, replicas=1),
         enums.Role.AGENTS: lambda: agents.agents_deployment(inputs),
     }
-    spec = makers[role]()["spec"]
-    assert isinstance(spec, Mapping), "a workload has a spec"
-    return {"name": str(role), **counts[role], "template": spec["template"]}
+    manifest = makers[role]()["spec"]
+    assert isinstance(manifest, Mapping), "a workload has a spec"
+    return {"name": str(role), **counts[role], "template": manifest["template"]}
 
 
 def _rollouts(inputs: Inputs) -> Manifest:

@@ -26,6 +26,7 @@ _BELOW = (
     (enums.Role.ROLLOUT, "RolloutsBelowTarget"),
     (enums.Role.VERIFIER, "VerifiersBelowTarget"),
     (enums.Role.AGENTS, "AgentsBelowTarget"),
+    (enums.Role.ENVIRONMENT, "EnvironmentsBelowTarget"),
 )
 _MESSAGES = {
     INFRA_FAILURE_SHARE_HIGH: "of the answers of the last 15 minutes the infrastructure lost a larger share than"
@@ -282,7 +283,7 @@ def _ready(observed: Observed, outcome: RunOutcome, role: enums.Role) -> State:
     # A trainer that has done its work starts nothing: the run ends with its Job, moments later.
     num_ready = sum(pod.ready or (role is enums.Role.TRAINER and pod.phase == "Succeeded") for pod in pods)
     crashing = next((pod for pod in pods if pod.waiting_reason == failure.CRASH_LOOP), None)
-    if role is enums.Role.VERIFIER and not outcome.is_over and (unready := _unready_judge(observed)):
+    if role is enums.Role.VERIFIER and not outcome.is_over and (unready := _unready_beside(observed)):
         return unready
     if num_ready >= _needed(observed.job.spec, role) and not outcome.is_over:
         return _answering(observed) if role is enums.Role.COORDINATOR else State("True", "Ready")
@@ -299,17 +300,23 @@ def _ready(observed: Observed, outcome: RunOutcome, role: enums.Role) -> State:
     return State("False", "BelowMinimum" if below else "Starting")
 
 
-def _unready_judge(observed: Observed) -> State | None:
-    """Return the state of a job whose judge no rollout can ask yet: who grades is ready when all of them are."""
-    if scheduling.wanted_pods(observed.job.spec, enums.Role.JUDGE) == 0:
-        return None
-    pods = [pod for pod in observed.pods_of(enums.Role.JUDGE) if not pod.deleting]
-    if any(pod.ready for pod in pods):
-        return None
-    looping = next((pod for pod in pods if pod.waiting_reason == failure.CRASH_LOOP), None)
-    if looping is not None:
-        return State("False", "CrashLoop", looping.name)
-    return State("False", "Starting", "the judge is not ready: it waits for the first answer of its language model")
+_UNREADY = {
+    enums.Role.JUDGE: "the judge is not ready: it waits for the first answer of its language model",
+    enums.Role.ENVIRONMENT: "no environment is ready: the first ones make their places and try their confinement",
+}
+
+
+def _unready_beside(observed: Observed) -> State | None:
+    """Return the state of a job whose judge or environment no rollout can ask yet: who grades and runs what the policy
+    wrote is ready when all of them are.
+    """
+    for role, message in _UNREADY.items():
+        pods = [pod for pod in observed.pods_of(role) if not pod.deleting]
+        if scheduling.wanted_pods(observed.job.spec, role) == 0 or any(pod.ready for pod in pods):
+            continue
+        looping = next((pod for pod in pods if pod.waiting_reason == failure.CRASH_LOOP), None)
+        return State("False", "Starting", message) if looping is None else State("False", "CrashLoop", looping.name)
+    return None
 
 
 def _is_restarted(status: JobStatus) -> bool:

@@ -57,6 +57,7 @@ class PodsLeft:
     verifier: int
     coordinator: int
     judge: int = 0
+    environment: int = 0
     agents: int = 0
 
 
@@ -64,7 +65,7 @@ def stage(left: PodsLeft) -> SuspendStage:
     """Return what to stop now; SUSPENDED only when no pod exists at all."""
     if left.trainer or left.rollout:
         return SuspendStage.TRAINER_AND_ROLLOUTS
-    if left.verifier or left.judge or left.agents:
+    if left.verifier or left.judge or left.environment or left.agents:
         return SuspendStage.VERIFIERS
     return SuspendStage.COORDINATOR if left.coordinator else SuspendStage.SUSPENDED
 
@@ -89,7 +90,12 @@ _ONLY_WHILE_RUNNING = frozenset({"PodDisruptionBudget", "HorizontalPodAutoscaler
 _ONLY_WHILE_WANTED = _ONLY_WHILE_RUNNING | {"NetworkPolicy", "PodMonitor", WORKLOAD}
 _ORDER = {
     SuspendStage.TRAINER_AND_ROLLOUTS: (enums.Role.TRAINER, enums.Role.ROLLOUT),
-    SuspendStage.VERIFIERS: (enums.Role.VERIFIER, enums.Role.JUDGE, enums.Role.AGENTS),
+    SuspendStage.VERIFIERS: (
+        enums.Role.VERIFIER,
+        enums.Role.JUDGE,
+        enums.Role.ENVIRONMENT,
+        enums.Role.AGENTS,
+    ),
     SuspendStage.COORDINATOR: (enums.Role.COORDINATOR,),
 }
 
@@ -112,6 +118,7 @@ def pods_left(observed: Observed, *, now: float) -> PodsLeft:
         verifier=count[enums.Role.VERIFIER],
         coordinator=count[enums.Role.COORDINATOR],
         judge=count[enums.Role.JUDGE],
+        environment=count[enums.Role.ENVIRONMENT],
         agents=count[enums.Role.AGENTS],
     )
 

@@ -37,6 +37,7 @@ def workloads(inputs: Inputs, *, attempt: int, rollouts: int, served: Set[str] =
         coordinator.coordinator_stateful_set(inputs, replicas=1),
         deployments.verifier_deployment(inputs, replicas=inputs.job.spec.verifier.replicas),
         *([deployments.judge_deployment(inputs)] if inputs.configs.judge else []),
+        *_environments(inputs),
         deployments.rollout_deployment(inputs, replicas=rollouts),
         *([] if inputs.job.spec.agents is None else [agents.agents_deployment(inputs)]),
         *([] if gang is None else [gang]),
@@ -44,3 +45,8 @@ def workloads(inputs: Inputs, *, attempt: int, rollouts: int, served: Set[str] =
         *disruption.disruption_budgets(inputs, running=True),
         *([] if scaler is None else [scaler]),
     ]
+
+
+def _environments(inputs: Inputs) -> list[Manifest]:
+    spec = inputs.job.spec.environment
+    return [] if spec is None else [deployments.environment_deployment(inputs, replicas=spec.replicas)]

@@ -110,6 +110,8 @@ def ports(config: process_config.ProcessConfig) -> list[Manifest]:
         listened["gateway"] = config.gateway.port
     if isinstance(config, process_config.VerifierConfig | process_config.JudgeConfig):
         listened["verify"] = config.port
+    if isinstance(config, process_config.EnvironmentConfig):
+        listened["places"] = config.port
     if isinstance(config, process_config.TrainerConfig):
         listened["rendezvous"] = config.rendezvous_port
     if isinstance(config, process_config.TrainerConfig) and config.broadcasts is not None:
@@ -193,6 +195,30 @@ def verifier_resources(inputs: Inputs) -> Manifest:
     memory = _VERIFIER_BYTES + config.num_slots * num_bytes(spec.memory)
     written = {**spec.pod.resources.requests, **spec.pod.resources.limits}
     limits = {"cpu": "1", "memory": str(memory), "ephemeral-storage": _VERIFIER_DISK, **written}
+    return {"requests": dict(limits), "limits": limits}
+
+
+# What the service of an environment, and each place beside its command, need.
+_ENVIRONMENT_BYTES, _PLACE_BYTES = 256 << 20, 64 << 20
+_ENVIRONMENT_DISK = 256 << 20
+
+
+def environment_scratch_bytes(inputs: Inputs) -> int:
+    """Return the size of the folder of all places, each full."""
+    config = inputs.configs.environments[0]
+    return _ENVIRONMENT_DISK + config.num_places * config.scratch_bytes
+
+
+def environment_resources(inputs: Inputs) -> Manifest:
+    """Return requests equal to limits, as a verifier's: every place with a command at its limits at once, unless the
+    manifest says otherwise.
+    """
+    spec, config = inputs.job.spec.environment, inputs.configs.environments[0]
+    assert spec is not None, "environments are placed where a job has them"
+    memory = _ENVIRONMENT_BYTES + config.num_places * (_PLACE_BYTES + config.memory_bytes)
+    disk = _ENVIRONMENT_DISK + environment_scratch_bytes(inputs)
+    written = {**spec.resources.requests, **spec.resources.limits}
+    limits = {"cpu": "1", "memory": str(memory), "ephemeral-storage": str(disk), **written}
     return {"requests": dict(limits), "limits": limits}
 
 

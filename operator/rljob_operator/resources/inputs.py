@@ -14,8 +14,10 @@ from rljob_operator.settings import JobSettings
 
 Manifest = dict[str, object]
 MANAGED_BY = "rljob-operator"
+# Their pods are placed as the verifiers' are, with the same image and the same template of the runtime.
+WITH_VERIFIERS = (enums.Role.JUDGE, enums.Role.ENVIRONMENT)
 # Of the verifiers' pod settings, what says where a pod runs.
-_JUDGE_HAS = ("image", "node_selector", "affinity", "tolerations", "priority_class_name")
+_PLACE = ("image", "node_selector", "affinity", "tolerations", "priority_class_name")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +35,10 @@ class Inputs:
     placements: Mapping[enums.Role, PodPlacement] = dataclasses.field(default_factory=dict)
 
     def template(self, role: enums.Role) -> Mapping[str, Any]:
-        """Return what the runtime lays over a role's pods, empty for nothing; the judge's are placed as verifiers, and
-        agents are the user's own.
-        """
+        """Return what the runtime lays over a role's pods, empty for nothing; agents are the user's own."""
         if self.runtime is None or role is enums.Role.AGENTS:
             return {}
-        name = enums.Role.VERIFIER if role is enums.Role.JUDGE else role
+        name = enums.Role.VERIFIER if role in WITH_VERIFIERS else role
         template = getattr(self.runtime.spec.template, str(name))
         return template or {}
 
@@ -59,6 +59,8 @@ def first_config(inputs: Inputs, role: enums.Role) -> process_config.ProcessConf
     if role is enums.Role.JUDGE:
         assert configs.judge is not None, "suites.roles says who has one"
         return configs.judge
+    if role is enums.Role.ENVIRONMENT:
+        return configs.environments[0]
     return {
         enums.Role.COORDINATOR: configs.coordinator,
         enums.Role.ROLLOUT: configs.rollouts[0],
@@ -79,14 +81,15 @@ def pod_of(inputs: Inputs, role: enums.Role) -> PodSpec:
         enums.Role.ROLLOUT: spec.rollout.pod,
         enums.Role.VERIFIER: spec.verifier.pod,
         enums.Role.TRAINER: spec.trainer.pod,
-        enums.Role.JUDGE: _judge_pod(spec.verifier.pod),
+        enums.Role.JUDGE: _placed_with(spec.verifier.pod),
+        enums.Role.ENVIRONMENT: _placed_with(spec.verifier.pod),
         enums.Role.AGENTS: PodSpec() if spec.agents is None else spec.agents.pod,
     }[role]
 
 
-def _judge_pod(verifier: PodSpec) -> PodSpec:
-    """Return the settings of a judge's pod: the place of the verifiers', and none of their variables and volumes."""
-    return PodSpec().model_copy(update={name: getattr(verifier, name) for name in _JUDGE_HAS})
+def _placed_with(verifier: PodSpec) -> PodSpec:
+    """Return the settings of a pod in the place of the verifiers', with none of their variables and volumes."""
+    return PodSpec().model_copy(update={name: getattr(verifier, name) for name in _PLACE})
 
 
 def certificate_secret(job: RLJob, role: enums.Role) -> str:

@@ -22,9 +22,20 @@ from rljob_operator.resources.inputs import (
 from rljob_operator.settings import IDENTITY_ADDRESSES, SCRAPERS, Egress, JobSettings
 
 _C, _R, _V, _T = enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER, enums.Role.TRAINER
-_J, _A = enums.Role.JUDGE, enums.Role.AGENTS
-CALLERS: Mapping[enums.Role, Sequence[enums.Role]] = {_C: (_R, _T), _R: (_R,), _T: (_T,), _V: (_R,), _J: (_R,)}
-CALLED: Mapping[enums.Role, Sequence[enums.Role]] = {_C: (), _R: (_C, _V, _R, _J), _T: (_C, _T), _V: (), _J: ()}
+_J, _A, _E = enums.Role.JUDGE, enums.Role.AGENTS, enums.Role.ENVIRONMENT
+CALLERS: Mapping[enums.Role, Sequence[enums.Role]] = {
+    _C: (_R, _T),
+    _R: (_R,),
+    _T: (_T,),
+    **dict.fromkeys((_V, _J, _E), (_R,)),
+}
+CALLED: Mapping[enums.Role, Sequence[enums.Role]] = {
+    _R: (_C, _V, _R, _J, _E),
+    _T: (_C, _T),
+    **dict.fromkeys((_C, _V, _J, _E), ()),
+}
+# They run what a model wrote.
+_CLOSED = (_V, _E)
 _EVERYWHERE = ("0.0.0.0/0", "::/0")
 # Where the trainer broadcasts weights: collectives connect each member with each.
 _BROADCAST: Mapping[enums.Role, Sequence[enums.Role]] = {_R: (_R, _T), _T: (_R,)}
@@ -39,15 +50,15 @@ _DNS_PORTS: Sequence[Manifest] = ({"protocol": "UDP", "port": 53}, {"protocol": 
 
 
 def network_policy(inputs: Inputs, role: enums.Role) -> Manifest:
-    """Return a role's policy. The verifier reaches nothing at all, not even DNS; the judge the ports of its URLs;
-    agents the gateway, and what the manifest declares for them.
+    """Return a role's policy. Verifier and environment reach nothing at all, not even DNS; the judge the ports of its
+    URLs; agents the gateway, and what the manifest declares for them.
     """
     if role is _A:
         return _policy(inputs, role, ingress=[], egress=_of_agents(inputs))
     egress: list[Manifest] = []
     if role is _J:
         egress += [_dns(inputs.settings), _language_models(inputs)]
-    elif role is not _V:
+    elif role not in _CLOSED:
         settings = inputs.settings
         blocks = (*settings.egress, *(IDENTITY_ADDRESSES if settings.allow_metadata_address else ()))
         egress += [_dns(settings), *(_outside(block) for block in blocks)]

@@ -21,6 +21,7 @@ from rljob_operator.resources.inputs import (
 
 # A verifier's is within its own limit of ephemeral storage.
 SCRATCH_SIZE, VERIFIER_SCRATCH_SIZE = "16Gi", "1Gi"
+_RUNS_MODELS_CODE = (enums.Role.VERIFIER, enums.Role.ENVIRONMENT)
 _COPIED = ("nodeSelector", "affinity", "priorityClassName", "resourceClaims", "tolerations")
 
 
@@ -98,7 +99,7 @@ def _spec(inputs: Inputs, role: enums.Role, role_spec: container.RoleContainerSp
     }
     lists = {"initContainers": list(role_spec.first), "imagePullSecrets": pull_secrets(inputs)}
     copied = chosen_place(user)
-    if role is enums.Role.VERIFIER and (name := inputs.job.spec.verifier.isolation.runtime_class):
+    if role in _RUNS_MODELS_CODE and (name := inputs.job.spec.verifier.isolation.runtime_class):
         copied["runtimeClassName"] = name
     return {**spec, **copied, **{key: value for key, value in lists.items() if value}}
 
@@ -141,10 +142,9 @@ def _topology_annotations(placement: PodPlacement) -> Mapping[str, str]:
 def _common_volumes(inputs: Inputs, role: enums.Role) -> list[Manifest]:
     """Config (the role's own file only), scratch, certificates; whole folders, because subPath mounts never update."""
     config = {"name": f"{inputs.job.metadata.name}-config", "items": [{"key": f"{role}.json", "path": f"{role}.json"}]}
-    scratch = VERIFIER_SCRATCH_SIZE if role is enums.Role.VERIFIER else SCRATCH_SIZE
     volumes: list[Manifest] = [
         {"name": "rljob-config", "configMap": config},
-        {"name": "rljob-scratch", "emptyDir": {"sizeLimit": scratch}},
+        {"name": "rljob-scratch", "emptyDir": {"sizeLimit": _scratch_size(inputs, role)}},
     ]
     if first_config(inputs, role).tls is not None:
         # Group-readable: the key is read by fsGroup, not by the world.
@@ -153,6 +153,12 @@ def _common_volumes(inputs: Inputs, role: enums.Role) -> list[Manifest]:
     if code := _code_map(inputs, role):
         volumes.append({"name": "rljob-code", "configMap": {"name": code}})
     return volumes
+
+
+def _scratch_size(inputs: Inputs, role: enums.Role) -> str:
+    if role is enums.Role.ENVIRONMENT:
+        return str(container.environment_scratch_bytes(inputs))
+    return VERIFIER_SCRATCH_SIZE if role is enums.Role.VERIFIER else SCRATCH_SIZE
 
 
 def _common_mounts(inputs: Inputs, role: enums.Role) -> list[Manifest]:

@@ -1,8 +1,8 @@
 """The workloads of a job, and their disruption budgets.
 
-The coordinator is a StatefulSet of one pod on its volume. Rollouts, verifiers and judge are a Deployment each, which
-replaces lost pods by itself. The trainer is one Indexed Job per attempt: one lost rank fails the attempt, because a
-collective cannot heal.
+The coordinator is a StatefulSet of one pod on its volume. Rollouts, verifiers, judge and environments are a Deployment
+each, which replaces lost pods by itself. The trainer is one Indexed Job per attempt: one lost rank fails the attempt,
+because a collective cannot heal.
 """
 
 from rljob_api import cluster_placement, devices, enums, suites
@@ -89,6 +89,15 @@ def judge_deployment(inputs: Inputs, *, replicas: int = 1) -> Manifest:
     )
     deadline = inputs.job.spec.startup_deadline_seconds + PROGRESS_EXTRA_S
     return _deployment(inputs, enums.Role.JUDGE, role_spec, replicas=replicas, deadline_s=deadline)
+
+
+def environment_deployment(inputs: Inputs, *, replicas: int) -> Manifest:
+    """Return the environments' Deployment: pods with places that rollouts claim one by one, confined as verifiers."""
+    role_spec = container.RoleContainerSpec(
+        resources=container.environment_resources(inputs), stop_s=VERIFIER_STOP_S, grace_s=VERIFIER_GRACE_S
+    )
+    deadline = inputs.job.spec.startup_deadline_seconds + PROGRESS_EXTRA_S
+    return _deployment(inputs, enums.Role.ENVIRONMENT, role_spec, replicas=replicas, deadline_s=deadline)
 
 
 def model_volumes(inputs: Inputs, role: enums.Role) -> tuple[Manifest, ...]:

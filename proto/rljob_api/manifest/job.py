@@ -36,6 +36,7 @@ from rljob_api.manifest.rollout import (
     EXTERNAL,
     SINGLE_TURN_WORKFLOWS,
     TEMPLATE_STOPS,
+    TOOL_USE,
     AgentsSpec,
     AsyncSpec,
     RolloutSpec,
@@ -46,7 +47,7 @@ from rljob_api.manifest.runtime import RuntimeRefSpec
 from rljob_api.manifest.status import JobStatus
 from rljob_api.manifest.storage import StorageSpec
 from rljob_api.manifest.trainer import CheckpointSpec, TrainerSpec, WeightSyncSpec
-from rljob_api.manifest.verifier import VerifierSpec
+from rljob_api.manifest.verifier import EnvironmentSpec, VerifierSpec
 
 MAX_JOB_NAME = 40
 OUR_OPERATOR = "rljob.dev/operator"
@@ -146,6 +147,9 @@ class JobSpec(Section):
     verifier: VerifierSpec = Field(description="Graders and their isolation.")
     agents: AgentsSpec | None = Field(
         default=None, description="Agents that the job starts, for workflow.type external; unset: they are yours."
+    )
+    environment: EnvironmentSpec | None = Field(
+        default=None, description="Places with a shell, for workflow.type tool_use; none if unset."
     )
     trainer: TrainerSpec = Field(default=TrainerSpec(), description="The trainer.")
     weight_sync: WeightSyncSpec = Field(default=WeightSyncSpec(), description="How new weights reach the rollouts.")
@@ -517,6 +521,20 @@ class JobSpec(Section):
         if self.agents is not None and self.workflow.type != EXTERNAL:
             because = f"workflow.type {self.workflow.type} gives them no task: use external"
             yield "agents.replicas", self.agents.replicas, because
+
+    @rule(
+        CelRule(
+            field="environment",
+            rule="(self.workflow.type == 'tool_use') == has(self.environment)",
+            message="environment is needed exactly when workflow.type is tool_use",
+        ),
+    )
+    def tools_have_an_environment(self) -> Iterator[Problem]:
+        if self.workflow.type == TOOL_USE and self.environment is None:
+            yield "environment", None, "commands of workflow.type tool_use run there: write environment: {}"
+        if self.workflow.type != TOOL_USE and self.environment is not None:
+            because = no_effect(f"no command runs with workflow.type {self.workflow.type}: use {TOOL_USE}")
+            yield "environment.replicas", self.environment.replicas, because
 
     @rule()
     def rewards_are_shaped_once(self) -> Iterator[Problem]:

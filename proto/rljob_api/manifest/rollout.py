@@ -30,7 +30,8 @@ from rljob_api.manifest.pod import KeyRefSpec, PodSpec, gpu_problems
 # Each is a folder of rljob_workers.rollout.engines.
 ENGINES = ("vllm",)
 EXTERNAL = "external"
-WORKFLOWS = ("rlvr", "math_code_single_step", "multi_turn_math", EXTERNAL)
+TOOL_USE = "tool_use"
+WORKFLOWS = ("rlvr", "math_code_single_step", "multi_turn_math", TOOL_USE, EXTERNAL)
 SINGLE_TURN_WORKFLOWS = ("rlvr", "math_code_single_step")
 # Of multi_turn_math: its default number of turns, and room for one feedback text in any tokenizer.
 DEFAULT_NUM_TURNS = 5
@@ -106,8 +107,8 @@ class WorkflowSpec(Section):
 
     type: Workflow = Field(
         default="rlvr",
-        description="rlvr, math_code_single_step, multi_turn_math, external (agents outside), module:Class, or"
-        " plugin:<name>, the entry point of a package.",
+        description="rlvr, math_code_single_step, multi_turn_math, tool_use, external (agents outside), module:Class,"
+        " or plugin:<name>, the entry point of a package.",
     )
     config: Config = Field(
         default={},
@@ -143,11 +144,18 @@ class WorkflowSpec(Section):
 
     def later_turns(self, *, max_answer_tokens: int) -> int:
         """Return what the turns after the first may add to a request, tokens; 0 for workflows of one turn."""
-        if self.type != "multi_turn_math":
+        if self.type == "multi_turn_math":
+            return self._turns_after_first(DEFAULT_NUM_TURNS) * (max_answer_tokens + FEEDBACK_TOKENS)
+        if self.type != TOOL_USE:
             return 0
+        written = self.config.get("outputChars")
+        # A token has a character at least, as good as always.
+        output = FEEDBACK_TOKENS + (written if isinstance(written, int) else TOOL_OUTPUT_CHARS)
+        return DECLARATION_TOKENS + self._turns_after_first(TOOL_TURNS) * (max_answer_tokens + output)
+
+    def _turns_after_first(self, default: int) -> int:
         written = self.config.get("numTurns")
-        turns = written if isinstance(written, int) else DEFAULT_NUM_TURNS
-        return max(0, turns - 1) * (max_answer_tokens + FEEDBACK_TOKENS)
+        return max(0, (written if isinstance(written, int) else default) - 1)
 
 
 class AsyncSpec(Section):

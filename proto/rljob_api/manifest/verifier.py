@@ -1,4 +1,4 @@
-"""`spec.verifier`: who grades, and how model output is isolated."""
+"""`spec.verifier` and `spec.environment`: who grades, how model output is isolated, and where episodes have a shell."""
 
 import sys
 from collections.abc import Iterator
@@ -22,10 +22,11 @@ from rljob_api.manifest.base import (
     Quantity,
     Section,
     no_effect,
+    num_bytes,
     one_of,
     rule,
 )
-from rljob_api.manifest.pod import PodSpec
+from rljob_api.manifest.pod import PodSpec, ResourcesSpec
 from rljob_api.manifest.reward_options import OPTIONS
 
 REWARDS = tuple(OPTIONS)
@@ -204,3 +205,42 @@ class VerifierSpec(ExecutionSettings):
         for claim in pod.resource_claims:
             because = f"verifiers get {', '.join(POD_RESOURCES)} and no device: leave it out"
             yield "pod.resourceClaims", claim.name, because
+
+
+# Below them no shell starts.
+LEAST_MEMORY, LEAST_SCRATCH = 64 << 20, 1 << 20
+
+
+class EnvironmentSpec(Section):
+    """Confined places with a shell, each lent to one episode at a time. Its pods are placed as the verifiers' are."""
+
+    replicas: int = Field(default=1, ge=1, le=1000, description="Number of pods, or of processes on one machine.")
+    places: int = Field(default=4, ge=1, le=256, description="Episodes at once in each.")
+    idle_seconds: int = Field(
+        default=300, ge=1, le=86_400, description="Seconds after its last command until an episode loses its place."
+    )
+    wall_seconds: int = Field(
+        default=600, ge=1, le=86_400, description="Seconds that all commands of an episode may take."
+    )
+    output_limit: Quantity = Field(default="1Mi", description="Output of all commands of an episode, bytes.")
+    memory: Quantity = Field(default="512Mi", description="Memory of each command, bytes.")
+    scratch: Quantity = Field(default="256Mi", description="Files of an episode, bytes.")
+    resources: ResourcesSpec = Field(
+        default=ResourcesSpec(),
+        description="Of each pod, requests equal to limits. Default: a cpu, and what all places need at their limits."
+        " Image, nodes and RuntimeClass are those of verifier.",
+    )
+
+    @rule()
+    def a_shell_fits(self) -> Iterator[Problem]:
+        for name, least in (("memory", LEAST_MEMORY), ("scratch", LEAST_SCRATCH), ("outputLimit", 1)):
+            value = {"memory": self.memory, "scratch": self.scratch, "outputLimit": self.output_limit}[name]
+            if num_bytes(value) < least:
+                yield name, value, f"no command runs with less than {least} bytes"
+
+    @rule()
+    def pods_have_no_devices(self) -> Iterator[Problem]:
+        """They run what a model wrote."""
+        for kind, quantities in (("requests", self.resources.requests), ("limits", self.resources.limits)):
+            for key in [key for key in quantities if key not in POD_RESOURCES]:
+                yield f"resources.{kind}", key, f"environments get {', '.join(POD_RESOURCES)} and nothing else"

@@ -381,12 +381,13 @@ def root_schema() -> dict[str, JsonValue]:
 
 def _without_repetition(spec: Schema) -> Schema:
     """Return the schema of spec whose pods describe their own fields and nothing below: those are core/v1's, they come
-    four times, and docs/manifest.md describes them. A suite has the fields of a source of data.train and the rewards
+    several times, and docs/manifest.md describes them. A suite has the fields of a source of data.train and the rewards
     of verifier.rewards: they are described there.
     """
     for role in (*enums.STANDARD_ROLES, enums.Role.AGENTS):
         for field in properties(node_at(spec, f"{role}.pod")).values():
             _drop_descriptions(field, keeps_own=True)
+    _drop_descriptions(node_at(spec, "environment.resources"), keeps_own=True)
     described = properties(node_at(spec, "data.train[]"))
     for name, field in properties(node_at(spec, "evaluation.suites[]")).items():
         _drop_descriptions(field, keeps_own=field != described.get(name))

@@ -96,6 +96,12 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         {"workflow": {"type": "rlvr"}, "agents": {}},
     ),
     (
+        "environment is needed",
+        "environment",
+        {"workflow": {"type": "tool_use"}, "environment": {}},
+        {"workflow": {"type": "rlvr"}, "environment": {}},
+    ),
+    (
         "sessionSeconds must be",
         "rollout.gateway.sessionSeconds",
         {"workflow": {"type": "external"}, "rollout.gateway": {"sessionSeconds": 600}},
@@ -433,6 +439,10 @@ FROZEN: Mapping[str, tuple[Changes, Changes]] = {
     "agents": (
         {"workflow": {"type": "external"}, "rollout.gateway": {}, "agents": {}},
         {"workflow": {"type": "external"}, "rollout.gateway": {}, "agents": {"replicas": 2}},
+    ),
+    "environment": (
+        {"workflow": {"type": "tool_use"}, "environment": {}},
+        {"workflow": {"type": "tool_use"}, "environment": {"places": 2}},
     ),
     "rollout.pod": ({}, {"rollout.pod.image": "a/b:1"}),
     "verifier.isolation": ({}, {"verifier.isolation": {"type": "Sandbox"}}),

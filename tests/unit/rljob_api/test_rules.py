@@ -30,6 +30,7 @@ class Row:
 
 
 URL = {"url": "https://example.com/v1", "model": "m"}
+SHELLS = {"workflow.type": "tool_use"}
 JUDGED = {"name": "judged", "type": "judge", "config": URL}
 
 
@@ -153,6 +154,27 @@ TABLE: dict[str, Row] = {
         {**AGENTS, "agents.pod": {"commandPrefix": ["nice"]}},
         "spec.agents.pod.commandPrefix",
         {**AGENTS, "agents.pod": {"commandPrefix": ["nice"]}, "agents.command": ["node"]},
+    ),
+    "environment of a workflow without commands": Row(
+        {"environment": {}},
+        "spec.environment.replicas is 1",
+        {**SHELLS, "environment": {}},
+    ),
+    "commands without an environment": Row(SHELLS, "spec.environment", {**SHELLS, "environment": {}}),
+    "memory in which no shell starts": Row(
+        {**SHELLS, "environment": {"memory": "1Mi"}},
+        "spec.environment.memory is '1Mi'",
+        {**SHELLS, "environment": {"memory": "64Mi", "scratch": "1Mi", "outputLimit": "1"}},
+    ),
+    "files that have no room": Row(
+        {**SHELLS, "environment": {"scratch": "1Ki"}},
+        "spec.environment.scratch is '1Ki'",
+        {**SHELLS, "environment": {"scratch": "1Mi"}},
+    ),
+    "environment with a GPU": Row(
+        {**SHELLS, "environment": {"resources": {"limits": {"nvidia.com/gpu": "1"}}}},
+        "spec.environment.resources.limits",
+        {**SHELLS, "environment": {"resources": {"limits": {"memory": "1Gi"}}}},
     ),
     "session shorter than its silence": Row(
         {"workflow.type": "external", "rollout.gateway": {"sessionSeconds": 60}},

@@ -46,7 +46,7 @@ def plan(
         *model_memory.too_large(resolved, available_memory.available_bytes()),
     ]
     gpus, examples = devices.lines(spec), supervised.lines(spec, manifest.folder)
-    judge_calls = list(suites.judge_calls(spec))
+    judge_calls, places = list(suites.judge_calls(spec)), list(suites.places(spec))
     memory, updates = model_memory.lines(resolved), model_memory.update_lines(resolved)
     if as_json:
         body = {
@@ -56,6 +56,7 @@ def plan(
             "gpus": gpus,
             "supervisedSteps": examples,
             "judgeCalls": judge_calls,
+            "places": places,
             "memory": memory,
             "weightUpdates": updates,
             "restartRules": failure_policy.rule_lines(manifest.job.spec),
@@ -71,7 +72,12 @@ def plan(
     print("\nrestart rules, the first that matches")
     for line in failure_policy.rule_lines(manifest.job.spec):
         print(f"  {line}")
-    for title, lines in (("GPUs in a cluster", gpus), ("supervised steps", examples), ("judge", judge_calls)):
+    for title, lines in (
+        ("GPUs in a cluster", gpus),
+        ("supervised steps", examples),
+        ("judge", judge_calls),
+        ("environment", places),
+    ):
         if lines:
             print(f"\n{title}")
         for line in lines:

@@ -105,7 +105,7 @@ def without_training(resolved: ResolvedJob, suites: Sequence[str]) -> Sequence[p
     coordinator = resolved.coordinator.model_copy(
         update={"spec": base.with_parts(spec, evaluation=evaluation), "evaluates_only": True}
     )
-    return (coordinator, *resolved.graders, *resolved.rollouts, *resolved.agents)
+    return (coordinator, *resolved.graders, *resolved.environments, *resolved.rollouts, *resolved.agents)
 
 
 def _unfinished(ended: runner.Outcome, directory: layout.RunDir) -> int:

@@ -191,6 +191,7 @@ def resolve_here(manifest: Manifest, *, run_dir: pathlib.Path, uid: str, attempt
         enums.Role.VERIFIER: job.spec.verifier.replicas,
         enums.Role.TRAINER: job.spec.trainer.processes_per_node,
         enums.Role.JUDGE: 1,
+        enums.Role.ENVIRONMENT: 0 if job.spec.environment is None else job.spec.environment.replicas,
     }
     placement = resolve.local_placement(
         job,

@@ -28,10 +28,11 @@ from rljob_workers.rollout import (
 )
 from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.episodes import registry as workflows
+from rljob_workers.rollout.episodes import shell_tool
 from rljob_workers.rollout.gateway import sessions
 from rljob_workers.rollout.sync import receiver as weights
 from rljob_workers.rollout.sync import selftest, staging
-from rljob_workers.rpc import verify, work
+from rljob_workers.rpc import environment, verify, work
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import health
 from rljob_workers.runtime import metrics as metrics_module
@@ -152,6 +153,7 @@ async def _serve(
     attempts = attempts_of(config, clock)
     # Before what takes minutes: a gateway without a key is refused.
     gateway = _gateway(config, attempts)
+    places = places_of(config, clock)
     puller = weight_backends.find(config.spec.weight_sync.transport).puller(config)
     prepared = await _unless_stopped(_prepare(config, registration, puller, clock), stop)
     transport = work.WorkClient(address=config.coordinator_address, tls=config.tls)
@@ -171,7 +173,9 @@ async def _serve(
     try:
         registration.expose_metrics(metrics.registry)
         puller.image_bytes = prepared.stager.layout.image_bytes
-        rollout = make_worker(config, prepared, transport, verifiers, puller, probes, metrics, clock, attempts, judge)
+        rollout = make_worker(
+            config, prepared, transport, verifiers, puller, probes, metrics, clock, attempts, judge, places
+        )
         async with contextlib.AsyncExitStack() as serving:
             if config.peers is not None and config.peers.address:
                 puller.shelf.most_bytes = int(KEPT_FOR_PEERS * prepared.stager.layout.image_bytes)
@@ -187,6 +191,8 @@ async def _serve(
         await verifiers.close()
         if judge is not None:
             await judge.close()
+        if places is not None:
+            await places.close()
         await prepared.engine.close()
 
 
@@ -271,9 +277,10 @@ def make_worker(
     clock: clocks.Clock,
     attempts: sessions.Sessions | None = None,
     judge: verify.Grading | None = None,
+    places: shell_tool.Places | None = None,
 ) -> worker.RolloutWorker:
-    """Put a rollout around what was prepared; it talks to `transport`, `verifiers`, `judge` and `puller`, and offers
-    `attempts` to agents outside.
+    """Put a rollout around what was prepared; it talks to `transport`, `verifiers`, `judge` and `puller`, offers
+    `attempts` to agents outside, and lets episodes work in `places`.
     """
     stager, tokens, engine = prepared.stager, prepared.tokens, prepared.engine
     slots = wait_accounting.SlotWaits(num_slots=config.max_groups_in_flight, clock=clock)
@@ -293,8 +300,8 @@ def make_worker(
     )
     runner = group.GroupRunner(
         generator=gate,
-        flow=flow_of(config, config.spec.data.template, tokens, attempts),
-        flow_by_suite=flows_of_suites(config, tokens, attempts),
+        flow=flow_of(config, config.spec.data.template, tokens, attempts, places),
+        flow_by_suite=flows_of_suites(config, tokens, attempts, places),
         verifiers=verifiers,
         receiver=receiver,
         max_attempts=config.spec.failure_policy.max_infra_attempts_per_prompt,
@@ -359,7 +366,10 @@ def load_tokenizer(config: process_config.RolloutConfig, model: Path) -> tokeniz
 
 
 def flows_of_suites(
-    config: process_config.RolloutConfig, tokens: tokenizer.PromptTokenizer, attempts: sessions.Sessions | None
+    config: process_config.RolloutConfig,
+    tokens: tokenizer.PromptTokenizer,
+    attempts: sessions.Sessions | None,
+    places: shell_tool.Places | None,
 ) -> dict[str, group.Flow]:
     """Return the flow of each suite with a template of its own. Raises ManifestError."""
     template_by_suite = {suite.name: suite.template for suite in config.spec.evaluation.suites if suite.template}
@@ -371,6 +381,7 @@ def flows_of_suites(
                 template, code=config.user_code, field=f"spec.evaluation.suites: template of '{suite}'"
             ),
             attempts,
+            places,
         )
         for suite, template in template_by_suite.items()
     }
@@ -385,6 +396,13 @@ def attempts_of(config: process_config.RolloutConfig, clock: clocks.Clock) -> se
         most=gateway.max_sessions, idle_s=float(gateway.idle_seconds), session_s=float(gateway.session_seconds)
     )
     return sessions.Sessions(limits, clock)
+
+
+def places_of(config: process_config.RolloutConfig, clock: clocks.Clock) -> environment.Environments | None:
+    """Return where episodes claim places with a shell, None where none has one. Nothing is connected yet."""
+    if not config.environment_addresses:
+        return None
+    return environment.Environments(names=config.environment_addresses, tls=config.tls, clock=clock)
 
 
 def _gateway(
@@ -403,6 +421,7 @@ def flow_of(
     template: str,
     tokens: tokenizer.PromptTokenizer,
     attempts: sessions.Sessions | None,
+    places: shell_tool.Places | None,
 ) -> group.Flow:
     """Return how prompts of one template become episodes of the workflow. Raises ManifestError."""
     collector = workflows.make_collector(
@@ -413,5 +432,6 @@ def flow_of(
         max_model_len=config.spec.rollout.engine.max_model_len,
         code=config.user_code,
         attempts=attempts,
+        places=places,
     )
     return group.Flow(tokens=tokens, collector=collector, by_agents=attempts is not None)

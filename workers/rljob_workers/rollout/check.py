@@ -28,8 +28,9 @@ def findings(config: process_config.RolloutConfig, sources: Path | None) -> left
         with _without_torch() if _is_all_ours(config) else contextlib.nullcontext():
             tokens = app.load_tokenizer(config, model)
         attempts = app.attempts_of(config, clock.SystemClock())
-        app.flow_of(config, spec.data.template, tokens, attempts)
-        suites = app.flows_of_suites(config, tokens, attempts)
+        places = app.places_of(config, clock.SystemClock())
+        app.flow_of(config, spec.data.template, tokens, attempts, places)
+        suites = app.flows_of_suites(config, tokens, attempts, places)
         filters.load_predicate(spec.data.filter_groups.predicate or "", file=config.user_code)
     except errors.ManifestError as error:
         return left_out.Findings(problems=list(error.problems))

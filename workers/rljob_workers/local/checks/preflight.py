@@ -20,7 +20,7 @@ def check(
     configs: Mapping[str, process_config.ProcessConfig], *, programs: launch.Programs, waiting: Callable[[float], None]
 ) -> list[str]:
     """Let the coordinator check the data, one rollout the model, tokenizer and lengths, one verifier the gold answers;
-    and a judge ask its language model once, where there is one.
+    a judge ask its language model once, and an environment try its confinement, where there is one.
 
     Returns what they warn of. `waiting` is called with the elapsed seconds while they are at work. Raises ManifestError
     with all problems that they print (exit code 2), RLJobError if a check itself breaks. Faults of the data end the
@@ -30,16 +30,20 @@ def check(
         _first(configs, role) for role in (enums.Role.COORDINATOR, enums.Role.ROLLOUT, enums.Role.VERIFIER)
     )
     judges = [name for name, config in configs.items() if config.role is enums.Role.JUDGE]
+    # They are alike.
+    environments = [name for name, config in configs.items() if config.role is enums.Role.ENVIRONMENT][:1]
     with tempfile.TemporaryDirectory(prefix="rljob-check-") as folder:
-        paths = launch.write_configs(
-            {name: configs[name] for name in (coordinator, rollout, verifier, *judges)},
-            pathlib.Path(folder) / "configs",
-        )
+        # The run's own folder is not there yet, and is not to be filled before it is taken.
+        elsewhere = {"scratch_dir": str(pathlib.Path(folder) / "scratch")}
+        checked = {name: configs[name] for name in (coordinator, rollout, verifier, *judges)}
+        checked |= {name: configs[name].model_copy(update=elsewhere) for name in environments}
+        paths = launch.write_configs(checked, pathlib.Path(folder) / "configs")
         sources = ("--sources", str(paths[coordinator]))
         commands = [
             (*programs(enums.Role.COORDINATOR), "--config", str(paths[coordinator]), "--check"),
             (*programs(enums.Role.ROLLOUT), "--config", str(paths[rollout]), "--check", *sources),
             (*programs(enums.Role.VERIFIER), "--config", str(paths[verifier]), "--check", *sources),
+            *((*programs(enums.Role.ENVIRONMENT), "--config", str(paths[name]), "--check") for name in environments),
         ]
         of_judges = [(*programs(enums.Role.JUDGE), "--config", str(paths[name]), "--check") for name in judges]
         # The judge's alone has the keys of language models.

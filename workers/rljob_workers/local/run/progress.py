@@ -7,7 +7,7 @@ from rljob_workers.local.run import supervise
 
 _ETA_FROM_STEP = 5
 # The coordinator hears nothing of these.
-_UNREPORTED = (enums.Role.VERIFIER, enums.Role.JUDGE, enums.Role.AGENTS)
+_UNREPORTED = (enums.Role.VERIFIER, enums.Role.JUDGE, enums.Role.AGENTS, enums.Role.ENVIRONMENT)
 
 
 def progress_line(status: types.RunStatus, *, rollouts_wanted: int) -> str:

@@ -1,5 +1,5 @@
-"""Ends the processes of a run in order: trainer (which saves a checkpoint), rollouts, agents, judge, verifiers,
-coordinator.
+"""Ends the processes of a run in order: trainer (which saves a checkpoint), rollouts, agents, environments, judge,
+verifiers, coordinator.
 
 Later roles serve the earlier ones: the trainer's last checkpoint is committed at the coordinator, a draining rollout
 hands its leases back to it and still needs its agents and its verifier. `tick` is called until `finished`.
@@ -19,6 +19,7 @@ ORDER = (
     enums.Role.TRAINER,
     enums.Role.ROLLOUT,
     enums.Role.AGENTS,
+    enums.Role.ENVIRONMENT,
     enums.Role.JUDGE,
     enums.Role.VERIFIER,
     enums.Role.COORDINATOR,
@@ -54,6 +55,7 @@ class Shutdown:
             enums.Role.TRAINER: bounds.short_s,
             enums.Role.ROLLOUT: bounds.drain_s,
             enums.Role.AGENTS: bounds.short_s,
+            enums.Role.ENVIRONMENT: bounds.short_s,
             enums.Role.JUDGE: bounds.short_s,
             enums.Role.VERIFIER: bounds.short_s,
             enums.Role.COORDINATOR: bounds.short_s,

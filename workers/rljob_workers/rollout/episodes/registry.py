@@ -5,7 +5,16 @@ from collections.abc import Mapping
 import pydantic
 
 from rljob_api import errors
-from rljob_workers.rollout.episodes import custom, legacy_turns, multi_turn, protocols, rlvr, single_step
+from rljob_workers.rollout.episodes import (
+    custom,
+    legacy_turns,
+    multi_turn,
+    protocols,
+    rlvr,
+    shell_tool,
+    single_step,
+    tool_use,
+)
 from rljob_workers.rollout.episodes import options as options_module
 from rljob_workers.rollout.gateway import episode_calls, external, sessions
 
@@ -28,6 +37,7 @@ _MODELS: Mapping[str, type[pydantic.BaseModel]] = {
     "rlvr": RlvrConfig,
     "math_code_single_step": single_step.SingleStepConfig,
     "multi_turn_math": multi_turn.MultiTurnConfig,
+    "tool_use": tool_use.ToolUseConfig,
     "external": ExternalConfig,
 }
 KNOWN = tuple(_MODELS)
@@ -53,9 +63,10 @@ def make_collector(
     max_model_len: int,
     code: str = "",
     attempts: sessions.Sessions | None = None,
+    places: shell_tool.Places | None = None,
 ) -> protocols.RolloutCollector:
     """Return the collector of `workflow`, which may be module:Class or plugin:<name>; `code` is the user's file;
-    `attempts`: where agents outside take theirs, for workflow external.
+    `attempts`: where agents outside take theirs, for workflow external; `places`: with a shell, for tool_use.
 
     Raises ManifestError that names the field, its value and what there is.
     """
@@ -68,6 +79,11 @@ def make_collector(
         return legacy_turns.LegacyCollector(options, tokens=tokens, template=template, max_model_len=max_model_len)
     if isinstance(options, multi_turn.MultiTurnConfig):
         return multi_turn.MultiTurnCollector(options, tokens=tokens, template=template, max_model_len=max_model_len)
+    if isinstance(options, tool_use.ToolUseConfig):
+        assert places is not None, "a manifest with workflow tool_use has an environment"
+        return tool_use.ToolUseCollector(
+            options, tokens=tokens, template=template, max_model_len=max_model_len, places=places
+        )
     if isinstance(options, ExternalConfig):
         assert attempts is not None, "a manifest with workflow external has a gateway"
         return external.ExternalCollector(

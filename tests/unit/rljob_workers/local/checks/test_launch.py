@@ -304,6 +304,22 @@ def test_warnings_of_the_checks_are_returned_once(tmp_path: pathlib.Path) -> Non
     assert found == ["2 records are left out"]
 
 
+def test_an_environment_is_tried_outside_of_the_runs_folder_which_is_not_taken_yet(tmp_path: pathlib.Path) -> None:
+    shared = configs(tmp_path)
+    of_verifier = shared["verifier"].model_dump(include=set(process_config.ProcessConfig.model_fields))
+    of_verifier |= {"role": enums.Role.ENVIRONMENT, "bind_host": "127.0.0.1", "port": 1}
+    environment = process_config.EnvironmentConfig.model_validate(of_verifier)
+    copied = tmp_path / "environment.json"
+
+    def programs(role: enums.Role) -> tuple[str, ...]:
+        return ("sh", "-c", f'cp "$1" {copied}') if role is enums.Role.ENVIRONMENT else ("true",)
+
+    preflight.check({**shared, "environment": environment}, programs=programs, waiting=lambda _: None)
+    checked = process_config.EnvironmentConfig.model_validate_json(copied.read_text())
+    assert not checked.scratch_dir.startswith(str(tmp_path / "run"))
+    assert checked.model_copy(update={"scratch_dir": environment.scratch_dir}) == environment
+
+
 def test_temporary_files_go_where_the_run_says_and_compiled_kernels_where_they_are_kept(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from rljob_api import enums
 from rljob_testing.clock import FakeClock
 from rljob_workers.local.run import restart_policy, shutdown, supervise
 
-TRAINER, ROLLOUT, AGENTS, JUDGE, VERIFIER, COORDINATOR = shutdown.ORDER
+TRAINER, ROLLOUT, AGENTS, ENVIRONMENT, JUDGE, VERIFIER, COORDINATOR = shutdown.ORDER
 
 
 class FakeProcess:
@@ -73,7 +73,7 @@ def test_roles_end_in_order_trainer_first_coordinator_last() -> None:
     scene = Scene()
     scene.play(10)
     assert scene.shutdown.finished
-    ended = ["term rollout", "term agents", "term judge", "term verifier", "term coordinator"]
+    ended = ["term rollout", "term agents", "term environment", "term judge", "term verifier", "term coordinator"]
     assert scene.events == ["ask trainer", *ended]
 
 
@@ -103,11 +103,12 @@ def test_process_that_ignores_sigterm_is_killed_after_its_bound() -> None:
     scene = Scene(obedient=False)
     scene.play(4)
     assert "kill rollout" not in scene.events
-    scene.play(30)
+    scene.play(40)
     assert scene.shutdown.finished
     assert [event for event in scene.events if event.startswith("kill")] == [
         "kill rollout",
         "kill agents",
+        "kill environment",
         "kill judge",
         "kill verifier",
         "kill coordinator",
