@@ -12,22 +12,20 @@ import subprocess
 import sys
 import types
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
 from rljob_workers.runtime import boot
 from rljob_workers.trainer import __main__ as program
-from rljob_workers.trainer import app, launch, worker
-
-# What a rank imports once it has its config.
-assert app.run_rank
+from rljob_workers.trainer import app as app  # what a rank imports once it has its config
+from rljob_workers.trainer import launch, worker
 
 
 class ForkedRank:
     """What the launcher uses of `subprocess.Popen`."""
 
-    __class_getitem__ = classmethod(types.GenericAlias)
+    __class_getitem__: Any = classmethod(types.GenericAlias)
 
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], start_new_session: bool) -> None:
         assert start_new_session
