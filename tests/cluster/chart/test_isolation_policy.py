@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from rljob_api import cluster_placement, enums, resolve
 from rljob_api.validation import definitions
+from rljob_api.validation.load import load_manifest
+from rljob_operator.resources import children, inputs
+from rljob_testing import examples
 from rljob_testing.charts import Helm
 from rljob_testing.cluster import manifests
 from rljob_testing.cluster.light import LightCluster
@@ -262,6 +266,42 @@ def _workload(kind: str, owner: str = "", *, role: str = "rollout", name: str = 
 def test_pods_of_a_job_are_admitted(guarded: LightCluster, role: str) -> None:
     pod, controller = _made(role)
     assert _refusal(guarded, pod, as_=controller) is None
+
+
+def _of_operator(example: str) -> list[Pod]:
+    """Return the templates that the operator makes of an example's job with certificates, Secrets and all roles."""
+    job = load_manifest((examples.EXAMPLES / example).read_text())
+    metadata = job.metadata.model_copy(update={"uid": "1-2-3", "namespace": NAMESPACE})
+    job = job.model_copy(update={"metadata": metadata})
+    files = cluster_placement.tls_files("cluster.local")
+    placed = cluster_placement.cluster_placement(job, verifier_cores=2, tls=files)
+    made = inputs.Inputs(
+        job=job, configs=resolve.resolve(job, placed), images=dict.fromkeys(enums.Role, "example/rljob:1")
+    )
+    every = children.workloads(made, attempt=1, rollouts=1)
+    return [each for each in every if each["kind"] in ("Deployment", "StatefulSet", "Job")]
+
+
+@pytest.mark.parametrize(
+    ("example", "role"),
+    [
+        ("addition-agents-cpu.yaml", "agents"),
+        ("addition-judge-cpu.yaml", "judge"),
+        ("shell-tasks-cpu.yaml", "environment"),
+    ],
+)
+def test_pods_that_the_operator_makes_of_an_example_are_admitted(
+    guarded: LightCluster, example: str, role: str
+) -> None:
+    workloads = _of_operator(example)
+    assert role in {each["metadata"]["labels"]["rljob.dev/role"] for each in workloads}
+    for each in workloads:
+        kind = {"Deployment": "ReplicaSet"}.get(each["kind"], each["kind"])
+        template = each["spec"]["template"]
+        spec = {key: value for key, value in template["spec"].items() if key != "serviceAccountName"}
+        metadata = {"generateName": "x-", "labels": template["metadata"]["labels"], "ownerReferences": [_owner(kind)]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        assert _refusal(guarded, pod, as_=_CONTROLLERS[kind]) is None
 
 
 @pytest.mark.parametrize("case", STRICT)

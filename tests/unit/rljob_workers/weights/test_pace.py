@@ -240,8 +240,9 @@ def test_a_pull_that_moves_a_chunk_a_minute_arrives(link: SlowLink) -> None:
         found = pool.submit(pulled, link, watched)
         for count in range(1, 6):
             link.may_go_on.release()
-            while len(link.sent) < count:
-                assert not found.done()
+            # With its last chunk it may end before the link has noted it.
+            while len(link.sent) < count and not (count == 5 and found.done()):
+                assert count == 5 or not found.done()
             watched.clock.tick(10.0)
         assert found.result(timeout=60) == DATA
 
