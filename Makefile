@@ -32,7 +32,7 @@ CLUSTER_NODES := $(if $(filter 1 all,$(RLJOB_NODES)),--nodes)
 # The table at scale and the nodes wait half of their time: they run beside unit tests and checks, which give way (nice).
 LONG_FIRST := $(addprefix tests/cluster/operator/,test_outages.py test_rights.py) \
   $(addprefix tests/integration/,test_interrupted_run.py test_whole_run.py trainer/test_processes.py) \
-  tests/cluster/operator/test_leaders.py
+  tests/cluster/operator/test_leaders.py tests/cluster/test_gpu_manifests.py
 
 .PHONY: help demo test check fmt gen gpu bench lock release clean setup cluster-tools cluster-up cluster-test \
   cluster-down kubernetes-versions

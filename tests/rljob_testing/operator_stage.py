@@ -117,9 +117,16 @@ async def running_operator(
             await operator.stop()
             await connections_gone()
 
+    async def what_is_missing() -> str:
+        return made[0].ready()
+
+    def is_ready() -> bool:
+        # On its own thread, as its probes ask: another may ask in the middle of a change.
+        return not asyncio.run_coroutine_threadsafe(what_is_missing(), loops[0]).result(timeout=60.0)
+
     running = asyncio.create_task(asyncio.to_thread(asyncio.run, body()))
     try:
-        await until(lambda: running.done() or (made and not made[0].ready()), within_s=60.0)
+        await until(lambda: running.done() or (made and is_ready()), within_s=60.0)
         assert not running.done(), running.exception()
         yield made[0]
     finally:
