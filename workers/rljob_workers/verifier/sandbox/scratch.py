@@ -54,6 +54,8 @@ class Scratch:
         self._next_look_s = 0.0
         for place in (self.work, self.tmp, self.bin):
             place.mkdir(mode=0o700)
+            # In a volume of a pod with fsGroup a new folder has the group's bit, which is gone once it was emptied.
+            place.chmod(0o700)
         for name in _NAMES:
             (self.bin / name).symlink_to(os.path.realpath(sys.executable))
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import pathlib
+import stat
 from collections.abc import Iterator
 
 import pytest
@@ -124,6 +125,19 @@ def test_reset_leaves_nothing_that_an_episode_planted(place: shell.Place) -> Non
     place.reset()
     after = place.open("f")
     assert ran(after, 'ls -A "$HOME"; ls -A "$TMPDIR"; env | grep -c PLANTED; python3 -c "import json"; true') == "0\n"
+
+
+def test_a_place_in_a_volume_whose_folders_inherit_its_group_is_as_it_was_made_after_a_reset(
+    tmp_path: pathlib.Path, confined: profile.Confinement, interpreter: warm.Interpreter
+) -> None:
+    # As an emptyDir of a pod with fsGroup is.
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    volume.chmod(0o2770)
+    assert (tmp_path / "volume").stat().st_mode & stat.S_ISGID
+    place = shell.Place(volume, confined=confined, budget=BUDGET, start=interpreter.start)
+    place.verify()
+    place.reset()
 
 
 def test_place_with_something_in_it_is_opened_for_no_one(place: shell.Place) -> None:
