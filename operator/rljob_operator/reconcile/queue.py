@@ -227,7 +227,10 @@ class Dispatcher:
                 continue
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._running[task]
+        key = self._running.pop(task)
+        if task.cancelled():
+            # Perhaps before its first step, where nothing of it ran: its place is free all the same.
+            self._queue.done(key)
         self._changed.set()
 
     def drop(self, keys: Collection[str]) -> None:
@@ -250,9 +253,6 @@ class Dispatcher:
     async def _run_key(self, key: str) -> None:
         try:
             again_after_s = await self._reconcile(key)
-        except asyncio.CancelledError:
-            self._queue.done(key)
-            raise
         except Exception as error:  # noqa: BLE001  # the boundary of one reconcile: another key must not suffer
             most_s = self._on_error(key, error)
             if most_s is None:

@@ -114,3 +114,21 @@ async def test_a_key_that_is_dropped_ends_where_it_is_and_may_come_again() -> No
     assert sorted(work.began) == ["later", "slow", "slow"]
     loop.cancel()
     await work.dispatcher.finish(within_s=1.0)
+
+
+async def test_keys_that_are_dropped_before_their_first_step_leave_their_places_to_others() -> None:
+    work = Work()
+    loop = asyncio.create_task(work.dispatcher.run())
+    for key in ("a", "b"):
+        work.dispatcher.enqueue(key)
+    # The dispatcher has started both, and neither had a turn: so an operator loses its lease after it was held up.
+    await asyncio.sleep(0)
+    work.dispatcher.drop({"a", "b"})
+    await _turns()
+    assert work.began == []
+    for key in ("a", "b", "c"):
+        work.dispatcher.enqueue(key)
+    await _turns()
+    assert sorted(work.began) == ["a", "b", "c"]
+    loop.cancel()
+    await work.dispatcher.finish(within_s=1.0)
