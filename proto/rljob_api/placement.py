@@ -148,17 +148,13 @@ def num_local_ports(job: RLJob) -> int:
         + job.spec.trainer_broadcasts_weights
         + VERIFIER_PORTS * verifiers
         + JUDGE_PORTS * _is_judged(job)
-        + ENVIRONMENT_PORTS * _num_environments(job)
+        + ENVIRONMENT_PORTS * suites.num_environments(job.spec)
     )
     return others + (ROLLOUT_PORTS + job.spec.rollouts_serve_weights) * rollouts
 
 
 def _is_judged(job: RLJob) -> bool:
     return enums.Role.JUDGE in suites.roles(job.spec)
-
-
-def _num_environments(job: RLJob) -> int:
-    return 0 if job.spec.environment is None else job.spec.environment.replicas
 
 
 def _local_gateways(job: RLJob) -> tuple[process_config.GatewayConfig, ...]:
@@ -210,7 +206,7 @@ def local_placement(
     peer_ports, rest = rest[:num_peers], rest[num_peers:]
     num_judge_ports = JUDGE_PORTS * _is_judged(job)
     judge_ports, rest = rest[:num_judge_ports], rest[num_judge_ports:]
-    num_environment_ports = ENVIRONMENT_PORTS * _num_environments(job)
+    num_environment_ports = ENVIRONMENT_PORTS * suites.num_environments(job.spec)
     environment_ports, broadcast_ports = rest[:num_environment_ports], rest[num_environment_ports:]
     machine = _Machine(run_dir=run_dir, shares=shares or {})
     return Placement(

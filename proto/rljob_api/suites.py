@@ -96,6 +96,11 @@ def judge_calls(spec: "JobSpec") -> Iterator[str]:
         )
 
 
+def num_environments(spec: "JobSpec") -> int:
+    """Return how many environments a job has: none where its episodes have no shell."""
+    return 0 if spec.environment is None else spec.environment.replicas
+
+
 def places(spec: "JobSpec") -> Iterator[str]:
     """Yield a sentence on how many episodes may work with a shell at once, for a job whose episodes have one."""
     environment = spec.environment

@@ -62,6 +62,13 @@ class Run:
                 self.check()
             return again
 
+    def condition(self, kind: Type) -> tuple[str, str, str]:
+        """Return status, reason and message of a condition of the job."""
+        assert self.cluster.job is not None
+        assert self.cluster.job.status is not None
+        (state,) = (each for each in self.cluster.job.status.conditions if each.type == kind)
+        return state.status, state.reason, state.message
+
     def settle(self, *, most: int = 400) -> None:
         """Let operator and cluster act in turn until neither has anything to do; pods' grace periods pass."""
         for _ in range(most):

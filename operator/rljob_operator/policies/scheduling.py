@@ -109,7 +109,7 @@ def wanted_pods(spec: JobSpec, role: enums.Role) -> int:
         enums.Role.VERIFIER: spec.verifier.replicas,
         enums.Role.TRAINER: spec.trainer.nodes,
         enums.Role.JUDGE: int(role in suites.roles(spec)),
-        enums.Role.ENVIRONMENT: 0 if spec.environment is None else spec.environment.replicas,
+        enums.Role.ENVIRONMENT: suites.num_environments(spec),
         enums.Role.AGENTS: 0 if spec.agents is None else spec.agents.replicas,
     }
     return counts.get(role, 1)

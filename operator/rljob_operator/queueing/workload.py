@@ -54,7 +54,7 @@ def _pod_set(inputs: Inputs, role: enums.Role) -> Manifest:
         enums.Role.VERIFIER: {"count": spec.verifier.replicas},
         enums.Role.COORDINATOR: {"count": 1},
         enums.Role.JUDGE: {"count": 1},
-        enums.Role.ENVIRONMENT: {"count": 0 if spec.environment is None else spec.environment.replicas},
+        enums.Role.ENVIRONMENT: {"count": suites.num_environments(spec)},
         enums.Role.AGENTS: {"count": 0 if spec.agents is None else spec.agents.replicas},
     }
     makers: Mapping[enums.Role, Callable[[], Manifest]] = {

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import yaml
 from pydantic import JsonValue
 
-from rljob_api import enums, errors, process_config, resolve
+from rljob_api import enums, errors, process_config, resolve, suites
 from rljob_api.manifest.job import RLJob
 from rljob_api.resolve import ResolvedJob
 from rljob_api.validation import load, runtimes
@@ -191,7 +191,7 @@ def resolve_here(manifest: Manifest, *, run_dir: pathlib.Path, uid: str, attempt
         enums.Role.VERIFIER: job.spec.verifier.replicas,
         enums.Role.TRAINER: job.spec.trainer.processes_per_node,
         enums.Role.JUDGE: 1,
-        enums.Role.ENVIRONMENT: 0 if job.spec.environment is None else job.spec.environment.replicas,
+        enums.Role.ENVIRONMENT: suites.num_environments(job.spec),
     }
     placement = resolve.local_placement(
         job,

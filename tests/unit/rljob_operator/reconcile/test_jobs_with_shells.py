@@ -19,13 +19,6 @@ WITH_SHELLS = {
 }
 
 
-def condition(run: Run, kind: Type) -> tuple[str, str, str]:
-    assert run.cluster.job is not None
-    assert run.cluster.job.status is not None
-    (state,) = (each for each in run.cluster.job.status.conditions if each.type == kind)
-    return state.status, state.reason, state.message
-
-
 def test_an_environment_has_the_image_of_the_verifiers() -> None:
     made = desired_objects(Observed(job=operator_job(WITH_SHELLS)), SETTINGS)
     assert made.problems == ()
@@ -36,7 +29,7 @@ def test_an_environment_has_the_image_of_the_verifiers() -> None:
 def test_who_runs_what_the_policy_wrote_is_ready_once_an_environment_is_too() -> None:
     run = Run(operator_job(WITH_SHELLS))
     run.settle()
-    assert condition(run, Type.VERIFIER_READY) == (
+    assert run.condition(Type.VERIFIER_READY) == (
         "False",
         "Starting",
         "no environment is ready: the first ones make their places and try their confinement",
@@ -44,10 +37,10 @@ def test_who_runs_what_the_policy_wrote_is_ready_once_an_environment_is_too() ->
     looping = Pod(name="job-environment-0", uid="e", role=E, phase="Running", waiting_reason="CrashLoopBackOff")
     run.cluster.pods["job-environment-0"] = looping
     run.reconcile()
-    assert condition(run, Type.VERIFIER_READY) == ("False", "CrashLoop", "job-environment-0")
+    assert run.condition(Type.VERIFIER_READY) == ("False", "CrashLoop", "job-environment-0")
     run.cluster.pods["job-environment-0"] = dataclasses.replace(looping, waiting_reason="", ready=True)
     run.reconcile()
-    assert condition(run, Type.VERIFIER_READY)[:2] == ("True", "Ready")
+    assert run.condition(Type.VERIFIER_READY)[:2] == ("True", "Ready")
 
 
 def test_missing_environments_degrade_a_job() -> None:

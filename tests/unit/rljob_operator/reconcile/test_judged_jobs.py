@@ -19,13 +19,6 @@ JUDGED = {
 }
 
 
-def condition(run: Run, kind: Type) -> tuple[str, str, str]:
-    assert run.cluster.job is not None
-    assert run.cluster.job.status is not None
-    (found,) = (each for each in run.cluster.job.status.conditions if each.type == kind)
-    return found.status, found.reason, found.message
-
-
 def test_a_judge_has_the_image_of_the_verifiers() -> None:
     made = desired_objects(Observed(job=operator_job(JUDGED)), SETTINGS)
     assert made.problems == ()
@@ -36,7 +29,7 @@ def test_a_judge_has_the_image_of_the_verifiers() -> None:
 def test_who_grades_is_ready_once_the_judge_is_too() -> None:
     run = Run(operator_job(JUDGED))
     run.settle()
-    assert condition(run, Type.VERIFIER_READY) == (
+    assert run.condition(Type.VERIFIER_READY) == (
         "False",
         "Starting",
         "the judge is not ready: it waits for the first answer of its language model",
@@ -44,10 +37,10 @@ def test_who_grades_is_ready_once_the_judge_is_too() -> None:
     looping = Pod(name="job-judge-0", uid="j", role=J, phase="Running", waiting_reason="CrashLoopBackOff")
     run.cluster.pods["job-judge-0"] = looping
     run.reconcile()
-    assert condition(run, Type.VERIFIER_READY) == ("False", "CrashLoop", "job-judge-0")
+    assert run.condition(Type.VERIFIER_READY) == ("False", "CrashLoop", "job-judge-0")
     run.cluster.pods["job-judge-0"] = dataclasses.replace(looping, waiting_reason="", ready=True)
     run.reconcile()
-    assert condition(run, Type.VERIFIER_READY)[:2] == ("True", "Ready")
+    assert run.condition(Type.VERIFIER_READY)[:2] == ("True", "Ready")
 
 
 def test_a_judge_stops_with_the_verifiers_once_no_rollout_needs_it() -> None:
