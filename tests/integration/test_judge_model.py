@@ -8,7 +8,6 @@ import contextlib
 import itertools
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import pytest
 from rljob_api import enums, process_config
 from rljob_api.manifest.algorithm import NormalizeSpec
 from rljob_testing import judges
+from rljob_testing.ports import free_ports
 from rljob_workers.coordinator.batching import advantage
 from rljob_workers.judge import transport
 from rljob_workers.models import builtin
@@ -41,9 +41,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of `vllm serve` with the small model."""
     folder = tmp_path_factory.mktemp("judge")
     model = builtin.ensure_model(process_config.ModelFiles(name="builtin:smollm2-135m-instruct", cache_dir=str(folder)))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number = int(free.getsockname()[1])
+    (number,) = free_ports(1)
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--served-model-name", NAME, "--host", "127.0.0.1", "--port", str(number)]
     command += ["--enforce-eager", "--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", "4"]

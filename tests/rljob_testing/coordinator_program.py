@@ -1,12 +1,12 @@
 """The real coordinator program with its weight store, as a child process on loopback."""
 
 import pathlib
-import socket
 import subprocess
 import sys
 from typing import Any
 
 from rljob_api import process_config
+from rljob_testing.ports import free_ports
 from rljob_testing.sections import with_spec
 
 LIMIT_S = 100.0
@@ -46,16 +46,6 @@ class Program:
         code = self.process.wait(LIMIT_S)
         self._log.close()
         return code
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    ports = [int(one.getsockname()[1]) for one in held]
-    for one in held:
-        one.close()
-    return ports
 
 
 def on_free_ports(config: process_config.CoordinatorConfig) -> process_config.CoordinatorConfig:

@@ -3,7 +3,6 @@
 import os
 import pathlib
 import secrets
-import socket
 import subprocess
 import time
 import urllib.error
@@ -11,6 +10,7 @@ import urllib.request
 from collections.abc import Sequence
 
 from rljob_testing.cluster import binaries
+from rljob_testing.ports import free_ports
 
 _START_S = 60.0
 
@@ -23,7 +23,7 @@ class Minio:
 
         enter: the prefix of a command in a network namespace, where it is to `listen`; from here it is at `reach`.
         """
-        self._folder, self._enter, self._listen = folder, enter, listen or f"127.0.0.1:{_free_port()}"
+        self._folder, self._enter, self._listen = folder, enter, listen or f"127.0.0.1:{free_ports(1)[0]}"
         self._process: subprocess.Popen[bytes] | None = None
         self.endpoint = f"http://{reach or self._listen}"
         # What a client finds in its environment.
@@ -69,9 +69,3 @@ class Minio:
         """Make a bucket: a server of one drive takes its folders for that. Return its URI."""
         (self._folder / "data" / name).mkdir(parents=True, exist_ok=True)
         return f"s3://{name}"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

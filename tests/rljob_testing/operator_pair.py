@@ -62,6 +62,11 @@ class OperatorPair:
         """Return who says that it leads."""
         return [name for name, each in self.operators.items() if total(each.series(), "rljob_operator_leader") == 1]
 
+    def holder(self) -> str:
+        """Return who has the Lease; empty once it was given back."""
+        lease = self._api.get(kinds.LEASE, operator_installation.NAMESPACE, "rljob-operator-shard-0")
+        return str(lease["spec"].get("holderIdentity", ""))
+
     def follows(self, number: int, replicas: int) -> float:
         """Edit a job and return the seconds until its rollouts follow."""
         return self.load.replicas_follow(number, replicas, within_s=WITHIN_S)

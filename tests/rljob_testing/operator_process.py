@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 
 from rljob_testing.operator_series import Series, series
+from rljob_testing.ports import free_ports
 
 _LOOPBACK = "127.0.0.1"
 _STOP_S = 60.0
@@ -39,7 +39,7 @@ class OperatorProcess:
         """
         self._environment = {**os.environ, **(environment or {})}
         folder.mkdir(parents=True, exist_ok=True)
-        self._health, self._metrics = _free_port(), _free_port()
+        self._health, self._metrics = free_ports(2)
         self.identity = identity
         assert isinstance(settings, Mapping)
         ports = {"healthPort": self._health, "metricsPort": self._metrics}
@@ -131,8 +131,3 @@ def _ask(port: int, path: str) -> tuple[int, str]:
         return error.code, ""
     except OSError:
         return 0, ""
-
-
-def _free_port() -> int:
-    with socket.create_server((_LOOPBACK, 0)) as server:
-        return int(server.getsockname()[1])

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import socket
 import subprocess
 import urllib.error
 import urllib.parse
@@ -11,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
+
+from rljob_testing.ports import free_ports
 
 TIMEOUT_S = 240.0
 _STOP_S = 30.0
@@ -92,9 +93,7 @@ class Server:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def _start(self) -> tuple[str, subprocess.Popen[bytes]]:
-        with socket.socket() as held:
-            held.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{held.getsockname()[1]}"
+        address = f"127.0.0.1:{free_ports(1)[0]}"
         with self._log.open("wb") as log:
             command = [*self._command, f"--web.listen-address={self._listen or address}"]
             return self._reach or address, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -102,11 +101,7 @@ class Server:
     def get(self, path: str, **parameters: str) -> Any:
         """Return `data` of an answer of the HTTP API, None before it answers. Raises PromtoolError if it ended."""
         if self._process.poll() is not None:
-            said = self._log.read_text(errors="replace")[-4000:]
-            if "address already in use" not in said:
-                raise PromtoolError(f"Prometheus ended: {said}")
-            # Someone was given the port between our look and its start.
-            self._address, self._process = self._start()
+            raise PromtoolError(f"Prometheus ended: {self._log.read_text(errors='replace')[-4000:]}")
         url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with self._opener.open(url, timeout=TIMEOUT_S) as answer:

@@ -21,7 +21,7 @@ from rljob_testing.operator_pair import WITHIN_S, OperatorPair
 from rljob_testing.operator_series import total
 
 # Lease and retry, and what an API server and a pass take.
-TAKEN_OVER_S, HANDED_OVER_S = 15.0, 3.0
+TAKEN_OVER_S = 15.0
 # Longer than a lease and a retry.
 FROZEN_S = 14.0
 NUM_JOBS = 12
@@ -94,11 +94,12 @@ def test_a_leader_that_hung_for_longer_than_its_lease_writes_nothing_once_it_run
 
 @pytest.mark.timeout(900)
 def test_a_leader_that_is_asked_to_end_hands_over_at_once(pair: OperatorPair) -> None:
-    leader, _ = pair.start()
+    leader, other = pair.start()
     pair.load.create(SHAPE, 0, 1)
     pair.load.until(lambda: pair.load.count("Job") == 1, within_s=WITHIN_S)
     leader.stop()
-    assert pair.follows(0, 2) <= HANDED_OVER_S
+    assert pair.holder() in {"", other.identity}, "it gave the Lease back before it ended"
+    pair.follows(0, 2)
     assert len(pair.writers()) == 2
 
 

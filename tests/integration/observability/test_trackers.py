@@ -21,8 +21,8 @@ import pytest
 
 from rljob_api import enums, process_config
 from rljob_testing import sections, wandb_service
+from rljob_testing.ports import free_ports
 from rljob_workers.coordinator.trackers import base, follower
-from rljob_workers.local.run import resources
 
 LIMIT_S = 280.0
 pytestmark = pytest.mark.timeout(900)
@@ -290,7 +290,7 @@ async def test_trackio_has_each_point_once_also_after_a_kill(tmp_path: pathlib.P
 @pytest.fixture
 async def trackio_server(tmp_path: pathlib.Path) -> AsyncIterator[tuple[str, pathlib.Path]]:
     """A server of Trackio's own, and its folder."""
-    (port,) = resources.free_ports(1)
+    (port,) = free_ports(1)
     folder = tmp_path / "server"
     program = """
         import sys, trackio.server, uvicorn
@@ -417,7 +417,7 @@ async def test_services_that_do_not_answer_leave_a_coordinator_that_serves_and_e
     ]
     records = [{"id": str(number), "prompt": f"{number}=", "answer": "1"} for number in range(20)]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
-    control, store, health = resources.free_ports(3)
+    control, store, health = free_ports(3)
     ports = {"control_port": control, "store_port": store, "health_port": health, "health_host": "127.0.0.1"}
     config = sections.make_config(
         process_config.CoordinatorConfig,

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import pathlib
-import socket
 import subprocess
 import sys
 import time
@@ -15,13 +14,9 @@ import pytest
 from rljob_testing import fake_api
 from rljob_testing.operator_scene import Scene
 from rljob_testing.operator_stage import until
+from rljob_testing.ports import free_ports
 
 IMAGE = "example/rljob:1"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def ask(port: int, path: str) -> tuple[int, str]:
@@ -37,7 +32,7 @@ def ask(port: int, path: str) -> tuple[int, str]:
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_process_serves_probes_and_metrics_and_ends_in_order(scene: Scene, tmp_path: pathlib.Path) -> None:
-    health, metrics = free_port(), free_port()
+    health, metrics = free_ports(2)
     images = dict.fromkeys(("coordinator", "rollout", "verifier", "trainer"), IMAGE)
     # A namespace of its own: the other operator of this module sees everything.
     settings = {"healthPort": health, "metricsPort": metrics, "watchNamespaces": ["alone"], "jobs": {"images": images}}

@@ -12,7 +12,7 @@ import pytest
 from rljob_api import enums, errors, process_config, types
 from rljob_testing import rollout as fakes
 from rljob_testing import shells
-from rljob_testing.coordinator_program import free_ports
+from rljob_testing.ports import free_ports
 from rljob_workers.rollout import generation, wait_accounting
 from rljob_workers.rpc import environment
 from rljob_workers.runtime import clock as clocks

@@ -1,12 +1,11 @@
 import pathlib
-import socket
 from collections.abc import Iterator
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from rljob_testing import trainer_makers
+from rljob_testing import ports, trainer_makers
 
 
 @pytest.fixture(scope="session")
@@ -37,12 +36,5 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def free_ports() -> list[int]:
-    """Ports for a handful of programs; found together, so that they differ."""
-    probes = [socket.socket() for _ in range(8)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    """Ports for a handful of programs."""
+    return ports.free_ports(8)

@@ -7,12 +7,12 @@ import dataclasses
 import json
 import pathlib
 import shutil
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 
 from rljob_testing.cluster import binaries, processes
 from rljob_testing.cluster.certs import Authority
+from rljob_testing.ports import free_ports
 
 LOOPBACK = "127.0.0.1"
 READY_S = 120.0
@@ -53,7 +53,7 @@ class LightCluster:
         if any((self.run_dir / "pids").glob("*")):
             raise FileExistsError(f"{self.run_dir} holds a cluster: run `down` on it first")
         self.run_dir.mkdir(parents=True, exist_ok=True)
-        self._etcd, self._peer, self.port, self._manager = _free_ports(4)
+        self._etcd, self._peer, self.port, self._manager = free_ports(4)
         authority = Authority(self.run_dir / "pki")
         names = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
         authority.server("apiserver", names, tuple({LOOPBACK, self.network.address, SERVICE_ADDRESS}))
@@ -172,12 +172,3 @@ class LightCluster:
         path = self.run_dir / f"{user}.kubeconfig"
         path.write_text(json.dumps(content))
         return path
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return ports that are free now; all are held until the last is known, so no two are equal."""
-    sockets = [socket.create_server((LOOPBACK, 0)) for _ in range(count)]
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

@@ -12,7 +12,7 @@ import pytest
 from rljob_api import enums, errors, process_config, types
 from rljob_testing import certificates, makers
 from rljob_testing.certificates import HOST, Authority
-from rljob_workers.local.run.resources import free_ports
+from rljob_testing.ports import free_ports
 from rljob_workers.rpc import status, train, work
 from rljob_workers.runtime import clock, retry
 from rljob_workers.weights.backends import grpc_store

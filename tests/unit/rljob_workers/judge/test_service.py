@@ -18,8 +18,8 @@ import pytest
 from rljob_api import enums, errors, process_config
 from rljob_testing import judges
 from rljob_testing.judges import Answer, HurriedClock
+from rljob_testing.ports import free_ports
 from rljob_workers.judge import service
-from rljob_workers.local.run import resources
 from rljob_workers.rpc import verify
 from rljob_workers.runtime import clock
 
@@ -133,7 +133,7 @@ def is_ready(port: int) -> bool:
 async def test_the_program_judges_until_it_is_asked_to_stop_and_says_what_it_cost(
     tmp_path: pathlib.Path,
 ) -> None:
-    port, health_port = resources.free_ports(2)
+    port, health_port = free_ports(2)
     seen = []
 
     def serve(number: int, body: dict[str, Any]) -> Answer:

@@ -1,10 +1,9 @@
 import pathlib
-import socket
 
 import pytest
 import torch
 
-from rljob_testing import trainer_makers
+from rljob_testing import ports, trainer_makers
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -19,6 +18,5 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    (port,) = ports.free_ports(1)
+    return port

@@ -3,12 +3,12 @@
 import contextlib
 import ctypes
 import pathlib
-import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
 from rljob_api import enums, errors, process_config, types
+from rljob_testing import ports
 from rljob_workers.runtime import metrics
 from rljob_workers.verifier import service
 from rljob_workers.verifier.sandbox.confinement import profile
@@ -93,10 +93,8 @@ def running() -> Callable[..., contextlib.AbstractAsyncContextManager[service.Se
 
 @pytest.fixture
 def free_port() -> int:
-    """Return a loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    (port,) = ports.free_ports(1)
+    return port
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,10 @@ all of them: whichever has work runs, and a thread count above a role's fair sha
 each other. With many, each side gets its own, so that neither evicts the other's cache.
 """
 
-import contextlib
 import dataclasses
+import errno
 import itertools
+import random
 import socket
 from collections.abc import Mapping, Sequence
 
@@ -110,17 +111,28 @@ def _share_one(shares: Sequence[float | None]) -> None:
 HOST = "127.0.0.1"
 
 
+# Below the ports that systems give to connections (32768 and up on Linux) and those of Services (30000 and up): a role
+# binds its port seconds after it was chosen, and a busy machine gives out thousands of the others by then.
+_PORTS = range(10_000, 30_000)
+
+
 def free_ports(count: int) -> tuple[int, ...]:
     """Return `count` different TCP ports that nothing listened on a moment ago.
 
-    All are held at once, so that none is given twice. Another process may still take one before the role binds it: the
-    role then ends with the infrastructure code and is started again.
+    Another process may still take one before the role binds it: the role then ends with the infrastructure code and is
+    started again. Raises OSError (EADDRINUSE) where so few are free.
     """
-    with contextlib.ExitStack() as stack:
-        return tuple(_bound(stack) for _ in range(count))
+    shuffled = random.sample(_PORTS, len(_PORTS))
+    ports = tuple(itertools.islice(filter(_is_free, shuffled), count))
+    if len(ports) < count:
+        raise OSError(errno.EADDRINUSE, f"{count} TCP ports are needed, and of {_PORTS} only {len(ports)} are free")
+    return ports
 
 
-def _bound(stack: contextlib.ExitStack) -> int:
-    opened = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-    opened.bind((HOST, 0))
-    return int(opened.getsockname()[1])
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as opened:
+        try:
+            opened.bind((HOST, port))
+        except OSError:
+            return False
+    return True

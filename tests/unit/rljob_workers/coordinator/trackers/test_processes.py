@@ -15,8 +15,8 @@ import pytest
 
 from rljob_api import process_config
 from rljob_testing import packages
+from rljob_testing.ports import free_ports
 from rljob_workers.coordinator.trackers import base, follower, processes
-from rljob_workers.local.run import resources
 from rljob_workers.runtime import clock
 
 _LIMIT_S = 100.0
@@ -106,7 +106,7 @@ def stage(make_config: MakeConfig, tmp_path: pathlib.Path, monkeypatch: pytest.M
     packages.install(tmp_path, "boards", entry_points=entries, module=MODULE)
     packages.put_on_path(tmp_path, monkeypatch)
     trackers = [{"name": kind, "type": f"plugin:{kind}"} for kind in KINDS]
-    control, store, health = resources.free_ports(3)
+    control, store, health = free_ports(3)
     ports = {"control_port": control, "store_port": store, "health_port": health, "health_host": "127.0.0.1"}
     config = make_config(trackers=trackers).model_copy(update={**ports, "store_address": f"127.0.0.1:{store}"})
     return Stage(config, tmp_path)

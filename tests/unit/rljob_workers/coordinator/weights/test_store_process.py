@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import process_config
+from rljob_testing.ports import free_ports
 from rljob_workers.coordinator.weights.store_process import StoreProcess
 from rljob_workers.runtime import clock
 
@@ -21,9 +22,7 @@ _LIMIT_S = 100.0
 
 @pytest.fixture
 def config(make_config: Callable[..., process_config.CoordinatorConfig]) -> process_config.CoordinatorConfig:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = int(held.getsockname()[1])
+    (port,) = free_ports(1)
     return make_config().model_copy(update={"store_port": port, "store_address": f"127.0.0.1:{port}"})
 
 

@@ -1,5 +1,6 @@
 """Small pure parts: cores, GPUs, ports, spans, memory, deadlines, the journal."""
 
+import errno
 import json
 import os
 import pathlib
@@ -131,6 +132,20 @@ def test_free_ports_are_different_and_can_be_bound() -> None:
     for port in found:
         with socket.socket() as opened:
             opened.bind((resources.HOST, port))
+
+
+def test_ports_are_none_that_the_system_may_give_to_a_connection_before_the_role_binds_them() -> None:
+    with socket.socket() as any_port:
+        any_port.bind((resources.HOST, 0))
+        given_out_from = 32_768
+        assert any_port.getsockname()[1] >= given_out_from, "this system gives out others: change `_PORTS` with it"
+    assert max(resources.free_ports(1000)) < given_out_from
+
+
+def test_more_ports_than_are_free_are_refused_with_how_many_there_are() -> None:
+    with pytest.raises(OSError, match="30000 TCP ports are needed, and of .* are free") as raised:
+        resources.free_ports(30_000)
+    assert raised.value.errno == errno.EADDRINUSE
 
 
 def test_union_joins_spans_that_touch_and_drops_empty_ones() -> None:
