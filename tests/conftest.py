@@ -2,15 +2,19 @@
 whatever tests and their processes leave in the folder for temporary files goes at the end.
 """
 
+import gc
 import os
 import pathlib
 import shutil
 import signal
 import tempfile
+from collections.abc import Generator
 from typing import Any
 
 import hypothesis
 import pytest
+
+from rljob_workers.runtime import boot
 
 TESTS = str(pathlib.Path(__file__).parent)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [TESTS, os.environ.get("PYTHONPATH", "")]))
@@ -29,6 +33,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("patient")
 
 _PREFIX = "rljob-tests-"
+_OBJECTS_BETWEEN_COLLECTIONS = (20_000, 20, 20)
 
 
 def _own_temporary_folder() -> pathlib.Path | None:
@@ -51,6 +56,18 @@ def _own_temporary_folder() -> pathlib.Path | None:
 
 
 _OWN = _own_temporary_folder()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import the tests with no garbage collection among it, and leave what that made out of every later one.
+
+    Torch and vLLM are half a million objects, and with Python's own threshold a test looks at them several times.
+    """
+    with boot.importing():
+        collected = yield
+    gc.set_threshold(*_OBJECTS_BETWEEN_COLLECTIONS)
+    return collected
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 import yaml
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from generators import CHART
 from release import archives, krew, olm_bundle, sbom
 from release.__main__ import main
@@ -224,6 +222,10 @@ def test_a_bill_of_materials_lists_the_packages_of_its_lock_with_their_hashes(re
 
 
 def test_a_bill_of_materials_keeps_the_schema_of_cyclonedx(release: pathlib.Path) -> None:
+    # The grammars that it makes at import take two seconds.
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
     bill = sbom.path(release, "cli").read_text()
     assert JsonStrictValidator(SchemaVersion.from_version(sbom.CYCLONEDX)).validate_str(bill) is None
 

@@ -19,6 +19,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from rljob_workers.runtime import boot
+
 LIMIT_S = 100.0
 _MOST_BYTES = 1 << 16
 
@@ -85,7 +87,8 @@ class Nursery:
 
 def main(modules: Sequence[str]) -> None:
     """Fork until the input ends."""
-    program, *_ = (importlib.import_module(module) for module in modules)
+    with boot.importing():
+        program, *_ = (importlib.import_module(module) for module in modules)
     # Children that have ended are no one's business here.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(fileno=os.dup(0)) as requests:

@@ -3,6 +3,7 @@ rule with an object that breaks it.
 """
 
 import copy
+import functools
 import json
 import pathlib
 import time
@@ -33,11 +34,16 @@ _EFFECTIVE_S = 30.0
 Pod = dict[str, Any]
 
 
+@functools.cache
+def _golden() -> list[Any]:
+    return list(yaml.safe_load_all(GOLDEN.read_text()))
+
+
 def _pod(role: str) -> Pod:
     """Return the pod that a job's workload of a role makes."""
     (template,) = (
         each["spec"]["template"]
-        for each in yaml.safe_load_all(GOLDEN.read_text())
+        for each in copy.deepcopy(_golden())
         if each["kind"] in ("Deployment", "StatefulSet") and each["metadata"]["labels"]["rljob.dev/role"] == role
     )
     # Accounts are another matter: the default one is there.

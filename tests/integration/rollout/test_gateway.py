@@ -11,7 +11,7 @@ import pytest
 
 from rljob_api import types
 from rljob_api.manifest.rollout import EngineSpec
-from rljob_testing import gateway_load, models, sampled
+from rljob_testing import models, sampled
 from rljob_testing.engine_rig import Rig
 from rljob_testing.sections import section
 from rljob_workers.rollout import tokenizer
@@ -27,12 +27,17 @@ TEMPLATE = (
 
 
 async def test_what_the_official_clients_were_answered_is_what_is_trained() -> None:
+    # The official clients take two seconds to import, which other workers are spared.
+    from rljob_testing import gateway_load
+
     compared = await gateway_load.compare_ids(200)
     assert compared.num_calls >= 200
     assert compared.num_trained == compared.num_tokens
 
 
 async def test_agents_of_another_process_hold_sessions_side_by_side() -> None:
+    from rljob_testing import gateway_load
+
     added = await gateway_load.time_calls(50, calls_each=3, most_s=0.5)
     assert (added.num_sessions, added.num_calls) == (50, 150)
 
@@ -70,6 +75,8 @@ def recomputed_logprobs(folder: pathlib.Path, rows: list[types.Trajectory]) -> I
 def test_what_the_engine_answered_the_official_clients_is_trained_with_its_log_probabilities(
     exact_rig: tuple[Rig, pathlib.Path],
 ) -> None:
+    from rljob_testing import gateway_load
+
     rig, folder = exact_rig
     recorder = sampled.Recorder(rig.gate)
     rows = rig.loop.run_until_complete(

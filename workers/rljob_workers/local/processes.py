@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import pathlib
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,14 +12,28 @@ import psutil
 _PR_SET_CHILD_SUBREAPER = 36
 TOTAL = "total"
 # Resident sizes that grew by less than this share of what they were at the last question bring no new peak.
-_GROWTH = 0.005
+_GROWTH = 0.02
 _ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+_ENDED_STATES = (b"Z", b"X")
 
 
 def parents() -> dict[int, int]:
-    """Return the parent pid of every process; zombies, which run nothing any more, are left out."""
-    every = psutil.process_iter(["ppid", "status"])
-    return {process.pid: process.info["ppid"] for process in every if process.info["status"] not in _ENDED}
+    """Return the parent pid of every process; zombies, which run nothing any more, are left out.
+
+    Asked each second of a run: psutil would take a fifth of a core for it on a machine with 2,000 processes, five times
+    what reading the one file of each takes.
+    """
+    parent_of = dict[int, int]()
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            stat = pathlib.Path("/proc", name, "stat").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        # proc(5): after the name of the program, which may hold anything, state and parent.
+        state, parent = stat[stat.rindex(b")") + 2 :].split(b" ", 2)[:2]
+        if state not in _ENDED_STATES:
+            parent_of[int(name)] = int(parent)
+    return parent_of
 
 
 def descendants(root: int, parent_of: Mapping[int, int] | None = None) -> list[int]:

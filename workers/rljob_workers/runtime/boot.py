@@ -2,16 +2,18 @@
 
 import argparse
 import asyncio
+import contextlib
 import ctypes
 import dataclasses
 import functools
+import gc
 import json
 import logging
 import os
 import pathlib
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import pydantic
@@ -148,6 +150,21 @@ def configure_process(config: process_config.ProcessConfig) -> None:
 def die_with_parent() -> None:
     """Ask the kernel to SIGKILL this process when its parent THREAD ends (Linux prctl); call it at a child's start."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Import large libraries with no garbage collection among it, and leave what they made out of every later one.
+
+    vLLM takes a quarter less time so; DeepSpeed, which collects a dozen times while an engine is made, would look at
+    half a million objects of torch each time.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def run_main(main: Callable[[], int | None], *, termination_log: str = TERMINATION_LOG) -> int:

@@ -68,7 +68,8 @@ def run(config: process_config.TrainerConfig, place: Place) -> int:
     # DeepSpeed reports at import, through the root logger, which compilers it finds and does not need.
     logging.disable(logging.INFO)
     # Here and not above: a config error or --help must not wait for torch.
-    from rljob_workers.trainer import app
+    with boot.importing():
+        from rljob_workers.trainer import app
 
     logging.disable(logging.NOTSET)
     try:

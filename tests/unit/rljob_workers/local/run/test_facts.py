@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -214,10 +215,21 @@ def test_memory_is_measured_closely_only_when_it_may_have_peaked() -> None:
     memory = processes.PeakMemory()
     assert memory.may_be_peak({"trainer": 1000, "rollout": 1000})
     assert not memory.may_be_peak({"trainer": 1000, "rollout": 1000})
-    assert not memory.may_be_peak({"trainer": 1004, "rollout": 900})
+    assert not memory.may_be_peak({"trainer": 1019, "rollout": 900})
     assert memory.may_be_peak({"trainer": 1100, "rollout": 800})
     # No role beyond its own highest, but both high at one moment.
     assert memory.may_be_peak({"trainer": 1090, "rollout": 990})
+
+
+def test_the_parent_of_every_process_is_known_whatever_its_program_is_called(tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "a) Z 1 (b"
+    program.symlink_to(shutil.which("cat") or "/bin/cat")
+    with subprocess.Popen([program], stdin=subprocess.PIPE) as child:
+        parent_of = processes.parents()
+        assert parent_of[child.pid] == os.getpid()
+        assert parent_of[os.getpid()] == os.getppid()
+        assert child.stdin is not None
+        child.stdin.close()
 
 
 def test_peak_of_the_total_is_of_one_moment_and_not_the_sum_of_peaks() -> None:

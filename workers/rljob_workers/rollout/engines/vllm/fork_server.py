@@ -28,11 +28,12 @@ def start() -> None:
     For a process with one thread; again, it does nothing. Once the server has ended, new processes are new
     interpreters, as without it.
     """
-    import torch
-    import vllm.v1.engine.async_llm
-    import vllm.v1.engine.core  # noqa: F401  # what the engine process runs
+    with boot.importing():
+        import torch
+        import vllm.v1.engine.async_llm
+        import vllm.v1.engine.core  # noqa: F401  # what the engine process runs
 
-    from rljob_workers.rollout.engines.vllm import worker  # noqa: F401  # and with it what computes in there
+        from rljob_workers.rollout.engines.vllm import worker  # noqa: F401  # and with it what computes in there
 
     if torch.cuda.is_initialized() or _lives():
         return
