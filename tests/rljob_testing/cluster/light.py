@@ -108,6 +108,8 @@ class LightCluster:
             "listen-peer-urls": own,
             "initial-advertise-peer-urls": own,
             "initial-cluster": f"one={own}",
+            # A cluster of a test does not outlive its machine.
+            "unsafe-no-fsync": "true",
         }
         self._start("etcd", flags)
 
