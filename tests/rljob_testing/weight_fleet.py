@@ -35,8 +35,8 @@ def until(holds: Callable[[], object]) -> None:
 class _Coordinator(weights_pb2_grpc.WeightsServicer):
     """Answers `Pieces` as the registry does, without sessions: a receiver's session is its name."""
 
-    def __init__(self, found: tracker.Tracker) -> None:
-        self._tracker = found
+    def __init__(self, found: tracker.Tracker, now: Callable[[], float]) -> None:
+        self._tracker, self._now = found, now
         self.num_pieces: dict[str, int] = {}
 
     async def Pieces(self, request: Any, context: Any) -> Any:
@@ -48,7 +48,7 @@ class _Coordinator(weights_pb2_grpc.WeightsServicer):
                 num_pieces=num_pieces,
                 have=pieces.from_wire(request.have, num_pieces),
                 failed=tuple(request.failed),
-                now=time.monotonic(),
+                now=self._now(),
             )
         )
 
@@ -98,7 +98,10 @@ class Receiver:
 class Fleet:
     """The servers, on an event loop of their own. Close it with `close`."""
 
-    def __init__(self, folder: pathlib.Path, *, least_again_s: float = 0.01) -> None:
+    def __init__(
+        self, folder: pathlib.Path, *, least_again_s: float = 0.01, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Start them. now: the coordinator's clock, in seconds; by one that stands still no rollout is ever late."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fleet")
         self._thread.start()
@@ -106,7 +109,7 @@ class Fleet:
         self._artifacts = weight_store.ArtifactStore(folder)
         self.store = self.serve(weight_store.StoreServicer(self._artifacts).handler(), "store")
         self._tracker = tracker.Tracker(store_address=self.store, least_again_s=least_again_s)
-        self._coordinator = _Coordinator(self._tracker)
+        self._coordinator, self._now = _Coordinator(self._tracker, now), now
         self.control = self.serve(
             lambda server: weights_pb2_grpc.add_WeightsServicer_to_server(self._coordinator, server), "control"
         )
@@ -146,7 +149,7 @@ class Fleet:
         return artifact
 
     async def offer(self, name: str, offer: types.WeightOffer) -> None:
-        self._tracker.offers(name, offer, now=time.monotonic())
+        self._tracker.offers(name, offer, now=self._now())
 
     def close(self) -> None:
         for name in list(self._servers):
