@@ -59,12 +59,13 @@ test: setup  ## everything that this machine can run; says what it cannot
 	  $(MAKE) --no-print-directory cluster-tools || [ "$$CI" != true ]; fi
 	@$(BIN)/python -c "from release import krew; krew.fetch()" || echo "a release is not tested: no packages for other platforms"
 	@status=0; said=$$(mktemp -d); \
-	( $(BIN)/python -m pytest -s tests/cluster/scale || status=1; \
-	  $(BIN)/python -m pytest tests/cluster/nodes || status=1; exit $$status ) >$$said/waiting 2>&1 & waiting=$$!; \
+	$(BIN)/python -m pytest -s tests/cluster/scale >$$said/scale 2>&1 & scale=$$!; \
+	$(BIN)/python -m pytest tests/cluster/nodes >$$said/nodes 2>&1 & nodes=$$!; \
 	nice $(MAKE) --no-print-directory check >$$said/check 2>&1 & check=$$!; \
 	nice $(BIN)/python -m pytest tests/unit -n auto --maxprocesses 4 --dist worksteal || status=1; \
 	wait $$check || status=1; cat $$said/check; \
-	wait $$waiting || status=1; cat $$said/waiting; rm -r $$said; \
+	wait $$nodes || status=1; cat $$said/nodes; \
+	wait $$scale || status=1; cat $$said/scale; rm -r $$said; \
 	$(BIN)/python -m pytest $(LONG_FIRST) tests/integration tests/cluster tests/gpu tests/contract \
 	  --ignore=tests/cluster/nodes --ignore=tests/cluster/scale -n 5 --dist loadfile --no-loadscope-reorder || status=1; \
 	exit $$status
