@@ -95,7 +95,7 @@ gpu:  ## on a machine with an NVIDIA GPU: prove and measure everything that need
 	@.venv-cuda/bin/python -m pytest -s tests/gpu --figures build/gpu
 
 bench: setup  ## benchmarks: make bench ROWS=C14 SIZE=full OUT=build/bench
-	@PYTHONPATH=tests $(BIN)/python -m tests.bench --rows "$(ROWS)" --size $(SIZE) --out $(OUT)
+	@$(BIN)/python -m tests.bench --rows "$(ROWS)" --size $(SIZE) --out $(OUT)
 
 lock: setup  ## compile the locks again from pyproject.toml
 	@mkdir -p build

@@ -164,7 +164,6 @@ class Bench:
             **os.environ,
             witnessed_trainer.WITNESS: str(self.witness),
             witnessed_rollout.ENGINE: self._engine,
-            "PYTHONPATH": os.pathsep.join([str(pathlib.Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]),
         }
         output = (self.folder / "output.log").open("a")
         command = [sys.executable, "-c", _DRIVER, str(self._manifest), str(self.run_dir.path)]

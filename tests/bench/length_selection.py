@@ -11,11 +11,15 @@ import contextlib
 import dataclasses
 import heapq
 import itertools
+import json
 import pathlib
 import random
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tests.bench import length_run
 
 from rljob_api import process_config
 from rljob_testing import ledger_bench, makers, sections
@@ -172,17 +176,51 @@ def _bench(setting: Setting) -> Iterator[ledger_bench.Bench]:
             bench.ledger.close()
 
 
-def page(outcomes: Sequence[tuple[Setting, Outcome]]) -> str:
-    """Return the page: a row for each setting."""
+def page(outcomes: Sequence[tuple[Setting, Outcome]], real: Mapping[str, Any] | None = None) -> str:
+    """Return the page: a row for each setting. real: what `length_run.py` stored."""
     steps = {(s.sigma, s.eta, s.train): o.step_time for s, o in outcomes if s.policy == "Drop"}
     rows = [
         f"| {s.sigma:g} | {s.eta} | {s.train:g} | `{s.policy}` | {o.step_time / steps[s.sigma, s.eta, s.train]:.2f}"
         f" | {o.dropped:.1%} | {o.length_ratio:.3f} | {o.left_out:.1%} | {o.oldest_trained} | {o.oldest} |"
         for s, o in outcomes
     ]
-    return _TEXT + "\n".join(rows) + "\n"
+    return _TEXT + "\n".join([*rows, *([] if real is None else _real(real))]) + "\n"
 
 
+def _real(stored: Mapping[str, Any]) -> list[str]:
+    runs = [length_run.Figures(**each) for each in stored["runs"]]
+    whole, dropping = (next(each for each in runs if holds(each)) for holds in (_is_synchronous, _drops))
+    return [
+        *_REAL.splitlines(),
+        *(
+            f"| {'synchronous' if _is_synchronous(each) else f'`{each.policy}`'} | {each.bound} | {each.num_answers} |"
+            f" {each.wall_s:.2f} s | {each.wall_s / dropping.wall_s:.2f} | {each.cancelled:.1%} | {each.length:.1f} |"
+            f" {each.length / whole.length:.3f} | {each.left_out:.1%} |"
+            for each in runs
+        ),
+        "",
+        f"Made on {stored['machine']}; commit {stored['commit']}.",
+    ]
+
+
+def _is_synchronous(figures: length_run.Figures) -> bool:
+    return figures.bound == 0
+
+
+def _drops(figures: length_run.Figures) -> bool:
+    return figures.policy == "Drop"
+
+
+_REAL = f"""
+## Real runs
+`python -m tests.bench.length_run`: the programs of a run with vLLM and a small random model. Its answers end at one of
+{len(length_run.STOP)} characters, so lengths are geometric. Nothing is learned and each prompt has its own random
+numbers: all runs answer alike.
+The synchronous one trains whatever is generated, and *length* is against it. *Step* is the median wall time; the
+machine had other work.
+
+| run | bound | answers | step | against `Drop` | cancelled | tokens an answer | length | left out |
+|---|---|---|---|---|---|---|---|---|"""
 _TEXT = """# Which answers are trained
 <!-- Written by `python -m tests.bench.length_selection`. -->
 With `async.maxOffPolicySteps` above 0 a long answer outlives versions of the weights. What `async.onStale` does about
@@ -219,7 +257,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             setting = Setting(policy=policy, eta=eta, train=train, sigma=sigma)
             outcomes.append((setting, simulate(setting)))
             print(setting, outcomes[-1][1], flush=True)
-    asked.page.write_text(page(outcomes), encoding="utf-8")
+    stored = length_run.RESULTS
+    real = json.loads(stored.read_text(encoding="utf-8")) if stored.exists() else None
+    asked.page.write_text(page(outcomes, real), encoding="utf-8")
     return 0
 
 

@@ -1,6 +1,7 @@
 """Runs TRL's side of a cell in an environment of its own, and scores it: our graders, our held-out questions."""
 
 import json
+import os
 import pathlib
 import socket
 import statistics
@@ -11,6 +12,8 @@ from typing import Any
 from tests.bench.learning import scoring, sides, tasks
 
 PROGRAM = pathlib.Path(__file__).with_name("trl_program.py")
+# By which our processes of torch find each other, and a peer would wait for them.
+_OURS = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE"})
 # In the program's output, a number: what its steps took of the processor. Our grading, milliseconds, is not in it.
 CPU_SECONDS = "cpu_s.json"
 
@@ -20,8 +23,8 @@ def train(
 ) -> scoring.Outcome:
     """Return the outcome of a program that trains as `trl_program.py` does; `command` starts it.
 
-    Tasks of several turns are not for it. Raises CalledProcessError if it fails, and ValueError if its steps are not of
-    the same samples as ours: each question of the step, `sides.GROUP_SIZE` times.
+    Tasks of several turns are not for it. Raises RuntimeError with its last words if it fails, and ValueError if its
+    steps are not of the same samples as ours: each question of the step, `sides.GROUP_SIZE` times.
     """
     questions = tasks.order(task.train, seed=cell.seed, count=cell.steps * sides.PROMPTS_PER_STEP)
     listed, out = folder / "questions.json", folder / "peer"
@@ -32,7 +35,11 @@ def train(
     with (
         (folder / "peer.log").open("w", encoding="utf-8") as log,
         subprocess.Popen(
-            [*command, *map(str, arguments)], pass_fds=[theirs.fileno()], stdout=log, stderr=subprocess.STDOUT
+            [*command, *map(str, arguments)],
+            pass_fds=[theirs.fileno()],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={name: value for name, value in os.environ.items() if name not in _OURS},
         ) as started,
     ):
         theirs.close()
@@ -46,7 +53,8 @@ def train(
                 channel.write(json.dumps(scores) + "\n")
                 channel.flush()
     if started.returncode != 0:
-        raise subprocess.CalledProcessError(started.returncode, command, (folder / "peer.log").read_text()[-2000:])
+        said = (folder / "peer.log").read_text(encoding="utf-8", errors="replace")[-2000:]
+        raise RuntimeError(f"{' '.join(command)} ended with {started.returncode}: {said}")
     if len(rewards) != cell.steps:
         raise ValueError(f"{len(rewards)} of {cell.steps} steps asked for rewards")
     sampler = scoring.sampler_of(out, base)

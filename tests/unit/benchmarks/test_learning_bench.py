@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 import random
 import subprocess
@@ -15,6 +16,13 @@ from rljob_api.validation import load
 from rljob_testing import examples
 
 CELL = sides.Cell(seed=0, task="addition", side="lag 0", steps=4)
+
+
+def test_a_bench_starts_from_the_root_as_the_documents_print_it() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-m", "tests.bench.learning", "--seeds", "0", "--max-runs", "none"]
+    done = subprocess.run(command, cwd=examples.ROOT, env=environment, capture_output=True, text=True, timeout=100)
+    assert "argument --max-runs: invalid int value: 'none'" in done.stderr
 
 
 def make_run(
@@ -224,8 +232,16 @@ def test_a_peer_with_fewer_samples_than_we_have_is_refused(made: dict[str, tasks
 
 
 def test_a_peer_that_fails_is_an_error_with_its_last_words(made: dict[str, tasks.Task], tmp_path: pathlib.Path) -> None:
-    with pytest.raises(subprocess.CalledProcessError) as failure:
+    with pytest.raises(RuntimeError, match="ended with 1: no TRL here"):
         peer.train(
             CELL, made["addition"], tmp_path, tmp_path, [sys.executable, "-c", "raise SystemExit('no TRL here')"]
         )
-    assert "no TRL here" in str(failure.value.output)
+
+
+def test_a_peer_is_no_rank_of_ours(
+    made: dict[str, tasks.Task], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    program = "import os; raise SystemExit('rank ' + str(os.environ.get('RANK')))"
+    with pytest.raises(RuntimeError, match="ended with 1: rank None"):
+        peer.train(CELL, made["addition"], tmp_path, tmp_path, [sys.executable, "-c", program])
