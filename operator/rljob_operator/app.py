@@ -278,8 +278,11 @@ class Operator:
             self._dispatcher.enqueue(key, behind_s=behind_s, may_give_way=may_give_way)
 
     def _gained(self, shard: int) -> None:
-        """Begin to look after a shard: compare all of its jobs once, whatever was found when it was led before."""
+        """Begin to look after a shard: compare all of its jobs and runtimes once, whatever was found when it was led
+        before.
+        """
         self._unchanged.forget_all()
+        self._runtimes_changed.set()
         for key, behind_s in queue.startup_order(self.cache):
             if self._is_in(shard, key):
                 self._dispatcher.enqueue(key, behind_s=behind_s, may_give_way=True)

@@ -20,6 +20,7 @@ from rljob_operator.settings import LeaderElection
 logger = logging.getLogger(__name__)
 
 _CONFLICT = 409
+_GIVEN_BACK_TRIES = 3
 OnShard = Callable[[int], object]
 
 
@@ -134,12 +135,24 @@ class Election:
         """Write nothing any more and let anyone take what is led; only after `run` was cancelled."""
         for shard in sorted(self._led):
             self._fence.set(shard, -math.inf)
-            record = self._views[shard].record
             try:
-                await self._write(shard, leadership.given_back(record))
+                await self._give_back(shard)
             except ApiError as error:
                 logger.warning("could not give the Lease of shard %d back: %s", shard, error)
         self._led.clear()
+
+    async def _give_back(self, shard: int) -> None:
+        for _ in range(_GIVEN_BACK_TRIES):
+            try:
+                await self._write(shard, leadership.given_back(self._views[shard].record))
+                return
+            except ApiError as error:
+                if error.status != _CONFLICT:
+                    raise
+            # A renewal that was cancelled on its way arrives all the same, before or after what is read here.
+            if (await self._read(shard)).record.holder != self._identity:
+                return
+        raise ApiError(f"it changed {_GIVEN_BACK_TRIES} times meanwhile", status=_CONFLICT)
 
 
 def record_of(body: Mapping[str, Any]) -> Record:

@@ -13,7 +13,7 @@ from rljob_api.manifest.runtime import JobRuntime
 from rljob_api.validation import messages, runtimes
 from rljob_operator import clock
 from rljob_operator.kube import kinds, projection
-from rljob_operator.kube.client import ApiError, Client, Object
+from rljob_operator.kube.client import ApiError, Client, NotLeadingError, Object
 from rljob_operator.kube.kinds import Kind
 from rljob_operator.kube.scope import everywhere
 from rljob_operator.policies.runtimes import Found
@@ -99,7 +99,10 @@ class Runtimes:
         return changed
 
     async def report(self, client: Client, *, now: float) -> None:
-        """Write the status of each runtime that does not say yet what was found of it. Raises ApiError."""
+        """Write the status of each runtime that does not say yet what was found of it. Raises ApiError.
+
+        One in a namespace of a shard that is not led is left to the process that leads it.
+        """
         for key, entry in list(self._entries.items()):
             condition = _condition(entry, now=now)
             if condition is None:
@@ -111,6 +114,8 @@ class Runtimes:
             body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": identity, "status": status}
             try:
                 self.put(await client.apply_status(kind, namespace, body))
+            except NotLeadingError:
+                continue
             except ApiError as error:
                 # Deleted or made again meanwhile: the watch says so.
                 if error.status not in (404, 409):

@@ -12,10 +12,11 @@ from rljob_api.manifest.status import Condition, JobStatus
 from rljob_api.validation import crd
 from rljob_operator.app import Operator
 from rljob_operator.kube import kinds
-from rljob_operator.kube.client import Client
+from rljob_operator.kube.client import Client, NotLeadingError
 from rljob_operator.kube.fence import fence_of
 from rljob_operator.model import Observed
 from rljob_operator.settings import Settings
+from rljob_testing import runtime_makers
 from rljob_testing.cluster import manifests
 from rljob_testing.fake_client import FakeClient
 from rljob_testing.operator_stage import until
@@ -233,6 +234,22 @@ async def test_an_operator_that_comes_to_lead_looks_at_every_job_and_gives_its_l
     await scene.operator.finish()
     assert not scene.fence.leads(0)
     assert "holderIdentity" not in scene.client.objects["Lease", "rljob-operator-shard-0"]["spec"]
+
+
+async def test_an_operator_that_comes_to_lead_says_of_runtimes_what_it_could_not_write_before() -> None:
+    scene, unfenced = Elected(), FakeClient.apply_status
+
+    async def fenced(kind: kinds.Kind, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
+        if not scene.fence.allows(namespace):
+            raise NotLeadingError("this process does not lead")
+        return await unfenced(scene.client, kind, namespace, body)
+
+    scene.client.apply_status = fenced  # type: ignore[method-assign]
+    scene.client.hold({**runtime_makers.document(), "metadata": {"name": "platform", "generation": 1}})
+    await scene.operator.start()
+    scene.holds("")
+    await until(lambda: "status ClusterRLJobRuntime platform" in scene.client.requests)
+    await scene.operator.finish()
 
 
 async def test_an_operator_that_loses_its_lead_drops_what_waits_and_shows_no_jobs_any_more() -> None:

@@ -121,6 +121,28 @@ def test_a_lease_that_was_given_back_is_taken_at_the_next_look() -> None:
     assert (pair.holder, pair.b.leads) == ("b", True)
 
 
+def test_a_lease_is_given_back_though_a_renewal_was_on_its_way_when_the_leader_was_asked_to_end() -> None:
+    pair = Pair()
+    pair.a.turn()
+    pair.b.turn()
+    # It was cancelled, and arrived: the Lease has a version that the leader does not know.
+    pair.client.hold(pair.client.objects[LEASE])
+    pair.a.give_back()
+    assert pair.holder == ""
+    pair.b.turn()
+    assert (pair.holder, pair.b.leads) == ("b", True)
+
+
+def test_a_lease_that_another_took_is_not_given_back() -> None:
+    pair = Pair()
+    pair.a.turn()
+    pair.b.turn()
+    pair.clock.tick(TERMS.lease_seconds)
+    pair.b.turn()
+    pair.a.give_back()
+    assert (pair.holder, pair.b.leads) == ("b", True)
+
+
 def test_an_answer_that_was_lost_does_not_cost_the_lead() -> None:
     pair = Pair()
     pair.a.turn()

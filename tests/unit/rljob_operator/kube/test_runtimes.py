@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rljob_operator.kube.client import ApiError, Client
+from rljob_operator.kube.client import ApiError, Client, NotLeadingError
 from rljob_operator.kube.kinds import Kind
 from rljob_operator.kube.runtimes import Runtimes, listed
 from rljob_testing import runtime_makers
@@ -23,11 +23,13 @@ def served(*, version: int, generation: int = 1, uid: str = "u", **parts: Any) -
 class Recorded:
     """Applies statuses to the objects that it was given. A fake."""
 
-    def __init__(self, status: int = 0) -> None:
+    def __init__(self, status: int = 0, *, led_by_another: str = "-") -> None:
         self.written: list[dict[str, Any]] = []
-        self._status = status
+        self._status, self._led_by_another = status, led_by_another
 
     async def apply_status(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        if namespace == self._led_by_another:
+            raise NotLeadingError(f"this process does not lead the shard of namespace {namespace}")
         if self._status:
             raise ApiError("refused", status=self._status)
         self.written.append({"kind": kind.kind, "namespace": namespace, **body["status"]})
@@ -132,6 +134,15 @@ def test_a_runtime_that_went_meanwhile_is_no_failure(status: int) -> None:
     runtimes = Runtimes()
     runtimes.put(served(version=1))
     report(runtimes, Recorded(status))
+
+
+def test_a_runtime_of_a_shard_that_another_process_leads_keeps_no_other_from_its_status() -> None:
+    runtimes, api = Runtimes(), Recorded(led_by_another="theirs")
+    for namespace in ("theirs", "ours"):
+        document = served(version=1, uid=namespace)
+        runtimes.put({**document, "kind": "RLJobRuntime", "metadata": {**document["metadata"], "namespace": namespace}})
+    report(runtimes, api)
+    assert [status["namespace"] for status in api.written] == ["ours"]
 
 
 def test_a_right_that_is_missing_is_raised() -> None:
