@@ -78,6 +78,10 @@ STALLS: Mapping[str, StallReason] = {
         "answers wait for agents, which take no task or make no call",
         "look at their logs, and in a cluster at their pods: a crash, a wrong URL or key, an undeclared egress",
     ),
+    "WaitingForEnvironment": StallReason(
+        "answers wait for a place in an environment, or for a command in one",
+        "look at its log and readiness, then add replicas or places, or lower the time that a command may take",
+    ),
     "AllGroupsFiltered": StallReason(
         "every group is rejected by the filter",
         "compare spec.data.filterGroups with the rewards that `rljob trajectories` shows: tasks too easy or too hard",

@@ -228,6 +228,7 @@ class WaitReason(enum.StrEnum):
     VERIFIER = "verifier"
     JUDGE = "judge"
     AGENTS = "agents"
+    ENVIRONMENT = "environment"
     NO_PROMPTS = "no_prompts"
     COORDINATOR = "coordinator"
 

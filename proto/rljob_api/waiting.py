@@ -19,7 +19,7 @@ _IN_WORDS = {
 }
 _T, _R = str(enums.Role.TRAINER), str(enums.Role.ROLLOUT)
 _V, _C = str(enums.Role.VERIFIER), str(enums.Role.COORDINATOR)
-_J, _A = str(enums.Role.JUDGE), str(enums.Role.AGENTS)
+_J, _A, _E = str(enums.Role.JUDGE), str(enums.Role.AGENTS), str(enums.Role.ENVIRONMENT)
 
 _FAILING = {_V: "VerifierFailing", _J: "JudgeUnavailable"}
 
@@ -113,6 +113,8 @@ def _of_chain(run: types.RunStatus, wait_chain: Chain) -> tuple[str, str]:
         return "JudgeSlow", _J
     if wait_chain.culprit == _A:
         return "WaitingForAgents", _A
+    if wait_chain.culprit == _E:
+        return "WaitingForEnvironment", _E
     if wait_chain.culprit == _C:
         stuck = "DataSourceStuck" if last.what == enums.WaitReason.NO_PROMPTS else "CoordinatorUnreachable"
         return stuck, _C

@@ -434,4 +434,5 @@ def flow_of(
         attempts=attempts,
         places=places,
     )
-    return group.Flow(tokens=tokens, collector=collector, by_agents=attempts is not None)
+    between = enums.WaitReason.AGENTS if attempts else enums.WaitReason.ENVIRONMENT if places else None
+    return group.Flow(tokens=tokens, collector=collector, between=between)

@@ -66,12 +66,12 @@ class ScoredGroup:
 class Flow:
     """How a template's prompts become ids and episodes: training has one, and each suite with a template of its own.
 
-    by_agents: agents from outside make the calls.
+    between: what an episode waits for between two generations: agents from outside that make the calls, or a shell.
     """
 
     tokens: protocols.Tokens
     collector: protocols.RolloutCollector
-    by_agents: bool = False
+    between: enums.WaitReason | None = None
 
 
 class GroupRunner:
@@ -116,7 +116,7 @@ class GroupRunner:
         except errors.DataError as error:
             task = error
         await self._receiver.serves(lease)
-        times = wait_accounting.GroupTimes(clock=self._clock, slot=slot, by_agents=self._flow_of(lease).by_agents)
+        times = wait_accounting.GroupTimes(clock=self._clock, slot=slot, between=self._flow_of(lease).between)
         batch = grading.GradingBatch(client=self._verifiers, times=times, judge=self._judge)
         prefix_tokens = _PrefixTokens()
         client = _Timed(

@@ -136,12 +136,12 @@ class Slot:
 
 class GroupTimes:
     """Counts the members that generate; a slot waits for verifier or judge when none does and a verdict is out, and
-    where agents from outside make the calls for these, when neither is so.
+    for what takes turns with the generations when neither is so.
     """
 
-    def __init__(self, *, clock: clocks.Clock, slot: Slot, by_agents: bool = False) -> None:
-        """`slot` belongs to the group."""
-        self._clock, self._slot, self._by_agents = clock, slot, by_agents
+    def __init__(self, *, clock: clocks.Clock, slot: Slot, between: WaitReason | None = None) -> None:
+        """`slot` belongs to the group. between: what is waited for between two generations, if anything."""
+        self._clock, self._slot, self._between = clock, slot, between
         self._generating, self._verifying, self._judging = 0, 0, 0
         self.started_at = self.finished_at = clock.now()
         self.verify_s = 0.0
@@ -190,5 +190,5 @@ class GroupTimes:
             self._slot.waits(enums.WaitReason.JUDGE)
         elif self._verifying:
             self._slot.waits(enums.WaitReason.VERIFIER)
-        elif self._by_agents:
-            self._slot.waits(enums.WaitReason.AGENTS)
+        elif self._between is not None:
+            self._slot.waits(self._between)

@@ -12,7 +12,7 @@ from rljob_testing.operator_runs import operator_job
 
 SINCE, NOW = 1000.0, 1612.0
 R, T, V, C = enums.Role.ROLLOUT, enums.Role.TRAINER, enums.Role.VERIFIER, enums.Role.COORDINATOR
-J, A = enums.Role.JUDGE, enums.Role.AGENTS
+J, A, E = enums.Role.JUDGE, enums.Role.AGENTS, enums.Role.ENVIRONMENT
 
 
 def waits(role: enums.Role, on: enums.Role | str, what: str = "") -> types.Waiting:
@@ -39,6 +39,7 @@ CASES: dict[str, types.RunStatus] = {
     "JudgeSlow": dataclasses.replace(RUN, waiting=[FOR_BATCH, waits(R, J)]),
     "JudgeUnavailable": dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=[process(R)], failing_role=J),
     "WaitingForAgents": dataclasses.replace(RUN, waiting=[FOR_BATCH, waits(R, A, REASON.AGENTS)]),
+    "WaitingForEnvironment": dataclasses.replace(RUN, waiting=[FOR_BATCH, waits(R, E, REASON.ENVIRONMENT)]),
     "AllGroupsFiltered": dataclasses.replace(RUN, waiting=[FOR_BATCH], reason="FilterStarvation"),
     "WeightSyncStuck": dataclasses.replace(RUN, waiting=[FOR_BATCH], pods=[process(R, state="APPLYING")]),
     "CheckpointStuck": dataclasses.replace(RUN, waiting=[waits(R, T)], phase=enums.Phase.STOPPING),

@@ -113,11 +113,12 @@ def test_all_slot_seconds_are_either_waited_or_generated(moves: list[tuple[str, 
     assert sum(slots.totals().values()) + generated == pytest.approx(clock.monotonic())
 
 
-def test_a_group_that_agents_answer_waits_for_them_between_their_calls() -> None:
+@pytest.mark.parametrize("between", [WaitReason.AGENTS, WaitReason.ENVIRONMENT])
+def test_a_group_waits_for_what_takes_turns_with_its_generations(between: WaitReason) -> None:
     slots, clock = accounts(num_slots=1)
-    times = wait_accounting.GroupTimes(clock=clock, slot=slots.open_slot(), by_agents=True)
+    times = wait_accounting.GroupTimes(clock=clock, slot=slots.open_slot(), between=between)
     clock.tick(3.0)
-    assert slots.waiting() == (WaitReason.AGENTS, 3.0)
+    assert slots.waiting() == (between, 3.0)
     with times.generating():
         clock.tick(2.0)
         assert slots.waiting() == (None, 2.0)
@@ -125,11 +126,11 @@ def test_a_group_that_agents_answer_waits_for_them_between_their_calls() -> None
     with times.verifying():
         clock.tick(1.0)
     clock.tick(1.0)
-    assert slots.totals()[WaitReason.AGENTS] == 8.0
+    assert slots.totals()[between] == 8.0
     assert slots.totals()[WaitReason.VERIFIER] == 1.0
 
 
-def test_a_group_that_nobody_outside_answers_waits_for_no_agent() -> None:
+def test_a_group_that_nothing_takes_turns_with_waits_for_nobody_between() -> None:
     slots, clock = accounts(num_slots=1)
     times = wait_accounting.GroupTimes(clock=clock, slot=slots.open_slot())
     with times.generating():

@@ -137,6 +137,7 @@ _WAITS_ON: dict[str, str] = {
     enums.WaitReason.VERIFIER: enums.Role.VERIFIER,
     enums.WaitReason.JUDGE: enums.Role.JUDGE,
     enums.WaitReason.AGENTS: enums.Role.AGENTS,
+    enums.WaitReason.ENVIRONMENT: enums.Role.ENVIRONMENT,
     enums.WaitReason.NO_PROMPTS: enums.Role.COORDINATOR,
     enums.WaitReason.COORDINATOR: enums.Role.COORDINATOR,
 }
