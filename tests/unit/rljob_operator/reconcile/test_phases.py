@@ -99,5 +99,5 @@ def test_every_type_has_reasons_for_true_and_false_and_all_are_camel_case() -> N
 
 def test_ready_types_have_the_reason_ready_and_stalls_are_a_closed_set() -> None:
     assert {REASONS[kind]["True"] for kind in Type if kind.endswith("Ready")} == {("Ready",)}
-    assert len(set(STALL_REASONS)) == 19
+    assert len(set(STALL_REASONS)) == 20
     assert REASONS[Type.STALLED]["True"] == (*STALL_REASONS, "Failed", "NotAccepted")
