@@ -8,4 +8,6 @@ import sys
 _TESTS = str(pathlib.Path(__file__).parents[1])
 if _TESTS not in sys.path:
     sys.path.insert(0, _TESTS)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_TESTS, os.environ.get("PYTHONPATH", "")]))
+# Also where it is there already as a relative path, which is another folder for a process that starts elsewhere.
+_FOLDERS = filter(None, [_TESTS, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(_FOLDERS))

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 
 from tests.bench import answers, curves, runner
 
+from rljob_testing.runs import RLJOB
+
 ROOT = pathlib.Path(__file__).parents[2]
 MANIFEST = ROOT / "crds/examples/addition-cpu.yaml"
 RESULTS = ROOT / "docs/learning_curves.jsonl"
@@ -69,7 +71,7 @@ def run_cell(cell: curves.Cell, out: pathlib.Path) -> curves.Run:
     folder, log = out / cell.name, out / f"{cell.name}.log"
     shutil.rmtree(folder, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
-    command = [str(pathlib.Path(sys.executable).with_name("rljob")), "run", str(MANIFEST)]
+    command = [RLJOB, "run", str(MANIFEST)]
     command += ["--run-dir", str(folder), "--seed", str(cell.seed)]
     command += [part for setting in curves.settings(cell) for part in ("--set", setting)]
     print("+", " ".join(command), flush=True)

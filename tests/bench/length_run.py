@@ -13,13 +13,13 @@ import json
 import pathlib
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 
 from tests.bench import learning_curves, runner
 
 from rljob_testing import models
+from rljob_testing.runs import RLJOB
 
 RESULTS = pathlib.Path(__file__).parents[2] / "docs/length_selection.json"
 POLICIES = ("Mask", "Drop", "Wait")
@@ -96,7 +96,7 @@ def run(folder: pathlib.Path, *, policy: str, bound: int, steps: int) -> Figures
     job = folder / f"{name}.yaml"
     document = manifest(folder / "model", folder / "questions.jsonl", policy=policy, bound=bound, steps=steps)
     job.write_text(json.dumps(document), encoding="utf-8")
-    command = [str(pathlib.Path(sys.executable).with_name("rljob")), "run", str(job), "--run-dir", str(folder / name)]
+    command = [RLJOB, "run", str(job), "--run-dir", str(folder / name)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT_S)
     if done.returncode:
         raise RuntimeError(f"{name} ended with {done.returncode}: {done.stdout[-3000:]}")

@@ -5,6 +5,8 @@ import pathlib
 from collections.abc import Mapping
 
 from rljob_operator.kube import kinds
+from rljob_operator.kube.election import lease_name
+from rljob_operator.settings import LeaderElection
 from rljob_testing import operator_installation
 from rljob_testing.operator_api import ClusterApi
 from rljob_testing.operator_audit import Request
@@ -64,7 +66,7 @@ class OperatorPair:
 
     def holder(self) -> str:
         """Return who has the Lease; empty once it was given back."""
-        lease = self._api.get(kinds.LEASE, operator_installation.NAMESPACE, "rljob-operator-shard-0")
+        lease = self._api.get(kinds.LEASE, operator_installation.NAMESPACE, lease_name(LeaderElection(), 0))
         return str(lease["spec"].get("holderIdentity", ""))
 
     def follows(self, number: int, replicas: int) -> float:

@@ -7,35 +7,27 @@ has started. These are taken in turn from a range that connections do not use, b
 import fcntl
 import os
 import pathlib
-import socket
 import tempfile
 
-_FIRST, _COUNT = 10_000, 20_000
+from rljob_workers.local.run.resources import PORTS, is_free
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nothing listens on, and that no other call returns for the next 20,000 ports."""
-    path = pathlib.Path(tempfile.gettempdir()) / f"rljob-test-ports-{os.getuid()}"
+    """Return ports that nothing listens on, and that no other call returns before all others of the range were."""
+    # Not in the folder that each session of tests has of its own: sessions that run side by side share the counter.
+    shared = os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir()
+    path = pathlib.Path(shared) / f"rljob-test-ports-{os.getuid()}"
     with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="ascii") as counter:
         fcntl.flock(counter, fcntl.LOCK_EX)
         at = int(counter.read() or 0)
         found = list[int]()
-        for step in range(_COUNT):
-            port = _FIRST + (at + step) % _COUNT
-            if _is_free(port):
+        for step in range(len(PORTS)):
+            port = PORTS[(at + step) % len(PORTS)]
+            if is_free(port):
                 found.append(port)
             if len(found) == count:
                 counter.seek(0)
                 counter.truncate()
-                counter.write(str((at + step + 1) % _COUNT))
+                counter.write(str((at + step + 1) % len(PORTS)))
                 return found
     raise OSError(f"{count} ports are needed, and fewer are free")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as opened:
-        try:
-            opened.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

@@ -81,22 +81,19 @@ class Server:
         """
         (folder / "prometheus.yml").write_text(yaml.safe_dump(dict(config)))
         self._log = folder / "log"
-        self._listen, self._reach = listen, reach
-        self._command = [
+        own = f"127.0.0.1:{free_ports(1)[0]}"
+        self._address = reach or own
+        command = [
             *enter,
             str(program),
             f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address={listen or own}",
         ]
-        self._address, self._process = self._start()
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         # No proxy of the machine's is between a test and loopback.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-    def _start(self) -> tuple[str, subprocess.Popen[bytes]]:
-        address = f"127.0.0.1:{free_ports(1)[0]}"
-        with self._log.open("wb") as log:
-            command = [*self._command, f"--web.listen-address={self._listen or address}"]
-            return self._reach or address, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def get(self, path: str, **parameters: str) -> Any:
         """Return `data` of an answer of the HTTP API, None before it answers. Raises PromtoolError if it ended."""

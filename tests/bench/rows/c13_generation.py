@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 from tests.bench import runner
 from tests.bench.rows import c14_addition
 
+from rljob_testing.runs import RLJOB
+
 MAX_TOKENS = 24
 CONCURRENT = 64
 START_S = 240.0
@@ -110,8 +112,7 @@ def _pair(number: int, ours: _Side, peer: _Side, window_s: float) -> runner.Pair
 def _job(out: pathlib.Path) -> Iterator[pathlib.Path]:
     run_dir = out / "c13-run"
     shutil.rmtree(run_dir, ignore_errors=True)
-    rljob = str(pathlib.Path(sys.executable).with_name("rljob"))
-    command = [rljob, "run", str(c14_addition.MANIFEST), "--run-dir", str(run_dir)]
+    command = [RLJOB, "run", str(c14_addition.MANIFEST), "--run-dir", str(run_dir)]
     for setting in SETTINGS:
         command += ["--set", f"spec.{setting}"]
     print("+", " ".join(command), flush=True)

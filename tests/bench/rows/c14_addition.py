@@ -20,6 +20,8 @@ from collections.abc import Sequence
 
 from tests.bench import comparison, runner
 
+from rljob_testing.runs import RLJOB
+
 ROOT = pathlib.Path(__file__).parents[3]
 MANIFEST = ROOT / "crds/examples/addition-cpu.yaml"
 TRAIN = ROOT / "crds/examples/data/addition-train.jsonl"
@@ -108,9 +110,8 @@ def run_ours(out: pathlib.Path, seed: int, steps: int) -> list[dict[str, float]]
     """Run the example without evaluation and return wall seconds and reward per step."""
     run_dir = out / f"ours-{seed}"
     shutil.rmtree(run_dir, ignore_errors=True)
-    rljob = str(pathlib.Path(sys.executable).with_name("rljob"))
     settings = [f"maxSteps={steps}", "evaluation.suites=[]", "checkpoint.everySteps=1000"]
-    command = [rljob, "run", str(MANIFEST), "--run-dir", str(run_dir), "--seed", str(seed)]
+    command = [RLJOB, "run", str(MANIFEST), "--run-dir", str(run_dir), "--seed", str(seed)]
     for setting in settings:
         command += ["--set", f"spec.{setting}"]
     print("+", " ".join(command), flush=True)

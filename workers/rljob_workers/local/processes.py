@@ -13,8 +13,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 TOTAL = "total"
 # Resident sizes that grew by less than this share of what they were at the last question bring no new peak.
 _GROWTH = 0.02
-_ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-_ENDED_STATES = (b"Z", b"X")
+# Zombies and processes that are about to go, by their states in proc(5).
+_ENDED = (b"Z", b"X")
 
 
 def parents() -> dict[int, int]:
@@ -23,17 +23,19 @@ def parents() -> dict[int, int]:
     Asked each second of a run: psutil would take a fifth of a core for it on a machine with 2,000 processes, five times
     what reading the one file of each takes.
     """
-    parent_of = dict[int, int]()
-    for name in filter(str.isdecimal, os.listdir("/proc")):
-        try:
-            stat = pathlib.Path("/proc", name, "stat").read_bytes()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        # proc(5): after the name of the program, which may hold anything, state and parent.
-        state, parent = stat[stat.rindex(b")") + 2 :].split(b" ", 2)[:2]
-        if state not in _ENDED_STATES:
-            parent_of[int(name)] = int(parent)
-    return parent_of
+    parents_of_all = {pid: _parent(pid) for pid in map(int, filter(str.isdecimal, os.listdir("/proc")))}
+    return {pid: parent for pid, parent in parents_of_all.items() if parent is not None}
+
+
+def _parent(pid: int) -> int | None:
+    """Return the parent of a process; None where it runs nothing any more, or this user may not look at it."""
+    try:
+        stat = pathlib.Path("/proc", str(pid), "stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    # proc(5): after the name of the program, which may hold anything, state and parent.
+    state, parent = stat[stat.rindex(b")") + 2 :].split(b" ", 2)[:2]
+    return None if state in _ENDED else int(parent)
 
 
 def descendants(root: int, parent_of: Mapping[int, int] | None = None) -> list[int]:
@@ -51,10 +53,7 @@ def descendants(root: int, parent_of: Mapping[int, int] | None = None) -> list[i
 
 def is_running(pid: int) -> bool:
     """Return whether `pid` exists and is not a zombie."""
-    try:
-        return psutil.Process(pid).status() not in _ENDED
-    except psutil.Error:
-        return False
+    return _parent(pid) is not None
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:

@@ -434,5 +434,9 @@ def flow_of(
         attempts=attempts,
         places=places,
     )
-    between = enums.WaitReason.AGENTS if attempts else enums.WaitReason.ENVIRONMENT if places else None
+    between = None
+    if attempts is not None:
+        between = enums.WaitReason.AGENTS
+    elif places is not None:
+        between = enums.WaitReason.ENVIRONMENT
     return group.Flow(tokens=tokens, collector=collector, between=between)

@@ -113,7 +113,7 @@ HOST = "127.0.0.1"
 
 # Below the ports that systems give to connections (32768 and up on Linux) and those of Services (30000 and up): a role
 # binds its port seconds after it was chosen, and a busy machine gives out thousands of the others by then.
-_PORTS = range(10_000, 30_000)
+PORTS = range(10_000, 30_000)
 
 
 def free_ports(count: int) -> tuple[int, ...]:
@@ -122,14 +122,15 @@ def free_ports(count: int) -> tuple[int, ...]:
     Another process may still take one before the role binds it: the role then ends with the infrastructure code and is
     started again. Raises OSError (EADDRINUSE) where so few are free.
     """
-    shuffled = random.sample(_PORTS, len(_PORTS))
-    ports = tuple(itertools.islice(filter(_is_free, shuffled), count))
+    shuffled = random.sample(PORTS, len(PORTS))
+    ports = tuple(itertools.islice(filter(is_free, shuffled), count))
     if len(ports) < count:
-        raise OSError(errno.EADDRINUSE, f"{count} TCP ports are needed, and of {_PORTS} only {len(ports)} are free")
+        raise OSError(errno.EADDRINUSE, f"{count} TCP ports are needed, and of {PORTS} only {len(ports)} are free")
     return ports
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Return whether nothing listens on a TCP port of this machine's loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as opened:
         try:
             opened.bind((HOST, port))

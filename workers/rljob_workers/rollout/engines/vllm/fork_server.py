@@ -6,7 +6,6 @@ copy of this process is forked off before any starts, which forks again for each
 (multiprocessing's fork server). What was imported is in memory once.
 """
 
-import gc
 import multiprocessing
 import os
 import signal
@@ -28,6 +27,7 @@ def start() -> None:
     For a process with one thread; again, it does nothing. Once the server has ended, new processes are new
     interpreters, as without it.
     """
+    # Left out of later collections, whose marks would copy the pages of what was imported into each process.
     with boot.importing():
         import torch
         import vllm.v1.engine.async_llm
@@ -50,9 +50,6 @@ def _fork() -> None:
         os.chmod(address, 0o600)
         listener.listen()
         ended, alive = os.pipe()
-        # What was imported stays: the collector's marks on it would copy its pages into each process.
-        gc.collect()
-        gc.freeze()
         pid = os.fork()
         if pid == 0:
             os.close(alive)
