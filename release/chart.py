@@ -12,9 +12,7 @@ def package(folder: pathlib.Path, *, helm: str, scratch: pathlib.Path, epoch: in
     programs.run(helm, "package", CHART, "--destination", scratch)
     (source,) = scratch.glob("*.tgz")
     # Helm dates the files of a package with the time of packing.
-    unpacked = scratch / "unpacked"
-    unpacked.mkdir()
-    archives.repack(folder / source.name, source, scratch=unpacked, epoch=epoch)
+    archives.repack(folder / source.name, source, epoch=epoch)
 
 
 def definitions(folder: pathlib.Path, *, version: str) -> None:

@@ -121,9 +121,13 @@ class Lister:
             async with asyncio.TaskGroup() as group:
                 for kind, namespace in itertools.product(every, namespaces):
                     group.create_task(self._fill(kind, namespace))
-        except* ApiError as errors:
+        except ExceptionGroup as errors:
+            # Not `except*`: what is raised in one arrives in a group of its own with Python before 3.11.4.
+            refused, others = errors.split(ApiError)
+            if refused is None or others is not None:
+                raise
             # The first that failed; the others were cancelled with it.
-            raise errors.exceptions[0] from errors
+            raise refused.exceptions[0] from errors
 
     async def _fill(self, kind: Kind, namespace: str | None) -> None:
         try:

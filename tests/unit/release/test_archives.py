@@ -62,13 +62,23 @@ def test_an_archive_of_another_program_is_written_without_its_time(tmp_path: pat
     packed = []
     for number, mtime in enumerate((1_500_000_000, 1_600_000_000)):
         files = _written(tmp_path / f"files{number}", {"chart/Chart.yaml": (b"name: chart", False)}, mtime=mtime)
-        source, scratch = tmp_path / f"source{number}.tgz", tmp_path / f"scratch{number}"
+        source = tmp_path / f"source{number}.tgz"
         with tarfile.open(source, "w:gz") as tar:
             tar.add(files / "chart", "chart")
-        scratch.mkdir()
-        archives.repack(tmp_path / f"{number}.tgz", source, scratch=scratch, epoch=EPOCH)
+        archives.repack(tmp_path / f"{number}.tgz", source, epoch=EPOCH)
         packed.append((tmp_path / f"{number}.tgz").read_bytes())
     assert packed[0] == packed[1]
+    with tarfile.open(tmp_path / "0.tgz") as tar:
+        assert [(member.name, member.mtime) for member in tar.getmembers()] == [("chart/Chart.yaml", EPOCH)]
+
+
+def test_a_link_in_an_archive_of_another_program_is_refused_by_name(tmp_path: pathlib.Path) -> None:
+    with tarfile.open(tmp_path / "source.tgz", "w:gz") as tar:
+        link = tarfile.TarInfo("chart/passwords")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    with pytest.raises(ValueError, match=r"chart/passwords of source\.tgz is a link"):
+        archives.repack(tmp_path / "archive.tgz", tmp_path / "source.tgz", epoch=EPOCH)
 
 
 def test_checksums_are_of_every_file_but_their_own_and_are_what_sha256sum_checks(tmp_path: pathlib.Path) -> None:

@@ -46,9 +46,16 @@ def test_without_the_token_nothing_is_answered(site: server.Site, target: str, c
     assert "rljob ui" in body["problem"]
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8321", "", "[::1]evil", "0.0.0.0"])
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8321", "", "[::1]evil", "[::1", "0.0.0.0"])
 def test_a_name_that_is_not_this_machines_is_refused_even_with_the_token(site: server.Site, host: str) -> None:
     assert got(site, "/api/runs", host=host)[0] == 403
+
+
+@pytest.mark.parametrize("target", ["http://[::1/", "/?" + "&".join("a=1" for _ in range(60))])
+def test_an_address_that_cannot_be_read_is_refused(site: server.Site, target: str) -> None:
+    status, body = got(site, target)
+    assert status == 400
+    assert "the address is none" in body["problem"]
 
 
 def test_runs_are_listed_with_their_state_and_last_values(site: server.Site) -> None:

@@ -58,10 +58,13 @@ class Site:
 
     def answer(self, target: str, *, host: str, cookie: str) -> Answer:
         """Return the answer to a GET of `target` (path and query) with these headers."""
-        url = urllib.parse.urlsplit(target)
-        query = urllib.parse.parse_qs(url.query, keep_blank_values=True, max_num_fields=50)
-        if urllib.parse.urlsplit(f"//{host}").hostname not in _OWN_NAMES:
+        if not _is_own(host):
             return _problem(http.HTTPStatus.FORBIDDEN, f"the Host header is {host[:100]!r}, not this machine")
+        try:
+            url = urllib.parse.urlsplit(target)
+            query = urllib.parse.parse_qs(url.query, keep_blank_values=True, max_num_fields=50)
+        except ValueError as error:
+            return _problem(http.HTTPStatus.BAD_REQUEST, f"the address is none: {error}")
         token = query.get("token", [""])[-1]
         if url.path == "/" and token and self._is_token(token):
             value = f"{_COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/"
@@ -126,6 +129,14 @@ def _answered(view: Callable[[], views.JsonObject]) -> Answer:
     except errors.RLJobError as error:
         return _problem(http.HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
     return Answer(status=http.HTTPStatus.OK, body=json.dumps(views.plain(body), allow_nan=False).encode())
+
+
+def _is_own(host: str) -> bool:
+    try:
+        return urllib.parse.urlsplit(f"//{host}").hostname in _OWN_NAMES
+    except ValueError:
+        # What is no host names no machine. Versions of Python differ in what they refuse.
+        return False
 
 
 def _problem(status: http.HTTPStatus, text: str) -> Answer:
