@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 # Images of Python set it, and hundreds of processes would each compile all that they import.
 unexport PYTHONDONTWRITEBYTECODE
-# A distribution's Python is built with profiles and needs up to a third less of the processor than one that pyenv builds by
+# A distribution's Python is built with profiles and needs a fifth less of the processor than one that pyenv builds by
 # default. It serves where it can make an environment (python3.11-venv) and has its headers, which vLLM's compilers need.
 PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11; do $$python -c "import ensurepip, os, sysconfig; \
   os.stat(os.path.join(sysconfig.get_path('include'), 'Python.h'))" 2>/dev/null && echo $$python && exit; done; echo python3.11)
