@@ -39,7 +39,7 @@ def _tasks(runs: Sequence[results.Run], names: Sequence[str]) -> list[str]:
 
 def _section(group: str, runs: Sequence[results.Run], names: Sequence[str]) -> list[str]:
     base = sides.BASES[group]
-    rows = {name: _row(name, base, runs, names) for name, side in sides.SIDES.items() if side.group == group}
+    rows = {name: _row(name, base, runs, names) for name, side in sides.SIDES.items() if side.is_in(group)}
     rows = {name: row for name, row in rows.items() if row and name != base}
     if not rows:
         return [_TITLES[group], _NO_PEER, ""] if group == "peer" else []
@@ -73,7 +73,7 @@ def _to_target(runs: Sequence[results.Run], names: Sequence[str]) -> list[str]:
     for name in names:
         ours, theirs = (
             {(run.cell.seed, run.base): run for run in runs if (run.cell.task, run.cell.side) == (name, side)}
-            for side in (sides.BASES["peer"], sides.PEER)
+            for side in ("lag 0", sides.PEER)
         )
         if not (both := sorted(ours.keys() & theirs.keys())):
             continue
@@ -122,7 +122,9 @@ two of them. *All tasks* counts every task alike. *Sampled*: the same at tempera
 of the mean reward over all steps, where being behind shows by itself. *Distance*: mean absolute difference of a token's
 log-probabilities by the policy that trains and by the one that sampled. *Pairs*: of runs, over all tasks. The error of
 two or three pairs is itself rough, and a task that every side learns to its best shows no cost.""".lstrip(),
-    "peer": "The same, of another trainer: our graders score its samples and its last weights.",
+    "peer": """
+Ours with the defaults at each lag less another trainer, synchronous, on the same questions: our graders score its samples
+and its last weights. What the columns are is said below.""".lstrip(),
     "recipes": (
         "Algorithms of `crds/examples/recipes` ([recipes](recipes.md)), four updates a step, no lag; each less GRPO."
     ),

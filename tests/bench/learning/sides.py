@@ -18,7 +18,8 @@ GROUPS = ("peer", "staleness", "recipes")
 class Side:
     """A setting. `lag`: every sample is of the version so many steps back, and async.maxOffPolicySteps allows it.
 
-    algorithm: changes to spec.algorithm. what: for the page. group: the table that it is in. is_peer: TRL's trainer.
+    algorithm: changes to spec.algorithm. what: for the page. group: the table that it is in; ours with the defaults are in
+    that of the peer too. is_peer: TRL's trainer.
     """
 
     lag: int
@@ -26,6 +27,10 @@ class Side:
     algorithm: Changes = dataclasses.field(default_factory=dict)
     group: str = "staleness"
     is_peer: bool = False
+
+    def is_in(self, group: str) -> bool:
+        """Return whether the table of this group has a row for it."""
+        return self.group == group or (group == "peer" and self.group == "staleness" and not self.algorithm)
 
     @property
     def is_default(self) -> bool:
@@ -116,7 +121,7 @@ SIDES: Mapping[str, Side] = {
     **{name: Side(lag=0, what=what, algorithm=changes, group="recipes") for name, (what, changes) in _RECIPES.items()},
 }
 # What each group is compared with.
-BASES: Mapping[str, str] = {"peer": "lag 0", "staleness": "lag 0", "recipes": "GRPO"}
+BASES: Mapping[str, str] = {"peer": PEER, "staleness": "lag 0", "recipes": "GRPO"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, order=True)

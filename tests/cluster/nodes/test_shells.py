@@ -23,7 +23,9 @@ from rljob_workers.rpc import environment
 from rljob_workers.runtime import clock as clocks
 
 NAME = "shells"
-NUM_EPISODES, AT_ONCE, STOPPED_AT = 500, 8, 150
+# The places of either node are enough for all that are at work at once, and for as many that are made ready again: claims
+# are of warm places, before the kubelet stops and after.
+NUM_EPISODES, AT_ONCE, NUM_PLACES, STOPPED_AT = 500, 4, 8, 150
 READY_S, BACK_S = 600.0, 300.0
 CLAIM_P50_S = 0.060
 APART = {
@@ -45,7 +47,7 @@ JOB: dict[str, object] = {
     "workflow": {"type": "tool_use", "config": {"tools": ["shell"], "notation": "terminal"}},
     "environment": {
         "replicas": 2,
-        "places": 4,
+        "places": NUM_PLACES,
         "memory": "128Mi",
         "scratch": "8Mi",
         "resources": {"limits": {"cpu": "500m"}},

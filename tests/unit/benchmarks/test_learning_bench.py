@@ -104,6 +104,19 @@ def test_the_page_has_a_row_for_each_side_that_was_run_and_none_for_others() -> 
     assert "no run of it is stored" in text
 
 
+def test_the_page_compares_each_lag_of_the_defaults_with_the_peer_and_no_other_side() -> None:
+    runs = [
+        make_run(held_out, side=side, seed=seed)
+        for side, scores in {"TRL": (0.3, 0.4), "lag 0": (0.4, 0.4), "lag 4": (0.5, 0.6)}.items()
+        for seed, held_out in enumerate(scores)
+    ]
+    runs.append(make_run(0.9, side="recompute at lag 4"))
+    lines = page.text(runs).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("| less TRL |"))
+    found = [line.split(" | ")[:2] for line in lines[start + 2 : start + 5]]
+    assert found == [["| lag 0", "(+0.050 ± 0.050)"], ["| lag 4", "+0.200 ± 0.000"], [""]]
+
+
 def test_the_page_says_what_a_peer_takes_to_half_of_our_gain() -> None:
     """Halfway is 0.16: means of three steps reach it with step 6 of ours and step 8 of the peer's."""
     ours, theirs = (0.0,) * 3 + (0.2, 0.2, 0.4, 0.4, 0.4), (0.0,) * 5 + (0.2, 0.2, 0.2)
