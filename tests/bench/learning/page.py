@@ -123,8 +123,8 @@ of the mean reward over all steps, where being behind shows by itself. *Distance
 log-probabilities by the policy that trains and by the one that sampled. *Pairs*: of runs, over all tasks. The error of
 two or three pairs is itself rough, and a task that every side learns to its best shows no cost.""".lstrip(),
     "peer": """
-Ours with the defaults at each lag less another trainer, synchronous, on the same questions: our graders score its samples
-and its last weights. What the columns are is said below.""".lstrip(),
+Ours with the defaults at each lag less another trainer, synchronous, on the same questions: our graders score its
+samples and its last weights. What the columns are is said below.""".lstrip(),
     "recipes": (
         "Algorithms of `crds/examples/recipes` ([recipes](recipes.md)), four updates a step, no lag; each less GRPO."
     ),

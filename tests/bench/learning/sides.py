@@ -18,8 +18,8 @@ GROUPS = ("peer", "staleness", "recipes")
 class Side:
     """A setting. `lag`: every sample is of the version so many steps back, and async.maxOffPolicySteps allows it.
 
-    algorithm: changes to spec.algorithm. what: for the page. group: the table that it is in; ours with the defaults are in
-    that of the peer too. is_peer: TRL's trainer.
+    algorithm: changes to spec.algorithm. what: for the page. group: the table that it is in; ours with the defaults are
+    in that of the peer too. is_peer: TRL's trainer.
     """
 
     lag: int

@@ -23,8 +23,8 @@ from rljob_workers.rpc import environment
 from rljob_workers.runtime import clock as clocks
 
 NAME = "shells"
-# The places of either node are enough for all that are at work at once, and for as many that are made ready again: claims
-# are of warm places, before the kubelet stops and after.
+# The places of either node are enough for all that are at work at once, and for as many that are made ready again:
+# claims are of warm places, before the kubelet stops and after.
 NUM_EPISODES, AT_ONCE, NUM_PLACES, STOPPED_AT = 500, 4, 8, 150
 READY_S, BACK_S = 600.0, 300.0
 CLAIM_P50_S = 0.060
