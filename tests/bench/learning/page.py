@@ -73,7 +73,7 @@ def _to_target(runs: Sequence[results.Run], names: Sequence[str]) -> list[str]:
     for name in names:
         ours, theirs = (
             {(run.cell.seed, run.base): run for run in runs if (run.cell.task, run.cell.side) == (name, side)}
-            for side in ("lag 0", sides.PEER)
+            for side in (sides.BASES["staleness"], sides.PEER)
         )
         if not (both := sorted(ours.keys() & theirs.keys())):
             continue

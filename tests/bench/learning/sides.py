@@ -30,7 +30,7 @@ class Side:
 
     def is_in(self, group: str) -> bool:
         """Return whether the table of this group has a row for it."""
-        return self.group == group or (group == "peer" and self.group == "staleness" and not self.algorithm)
+        return self.group == group or (group == "peer" and not self.algorithm)
 
     @property
     def is_default(self) -> bool:
