@@ -19,7 +19,7 @@ from rljob_operator.resources import gangs, workloads
 from rljob_operator.resources.inputs import Inputs
 from rljob_operator.settings import GangScheduler, JobSettings
 from rljob_testing.cluster.light import LightCluster
-from rljob_testing.cluster.scheduled import NAMESPACE
+from rljob_testing.cluster.scheduled import NAMESPACE, renew_nodes
 from rljob_testing.operator_api import ClusterApi
 from rljob_testing.operator_runs import operator_job
 
@@ -85,6 +85,7 @@ def test_no_trainer_ever_holds_a_part_of_its_nodes_whatever_the_order_of_arrival
     for number in range(1, NUM_ORDERS + 1):
         arrivals = [each for name, size in SIZES.items() for each in objects_of(name, number, nodes=size)]
         rng.shuffle(arrivals)
+        renew_nodes(api)
         arrive(api, arrivals)
         (counts, tried), end = placed(api), time.monotonic() + _WITHIN_S
         # Two jobs fit, whichever came first; a node is never given back here, so a part would stay one.
@@ -100,10 +101,10 @@ def test_no_trainer_ever_holds_a_part_of_its_nodes_whatever_the_order_of_arrival
 
 def test_without_a_gang_the_same_pods_are_placed_in_part(api: ClusterApi) -> None:
     of_each = [objects_of(name, 1, nodes=size, gang="none") for name, size in SIZES.items()]
+    renew_nodes(api)
     # The last job's pods come first, so that neither of the others can be whole beside the other.
     arrive(api, [each for objects in reversed(of_each) for each in objects])
     (counts, tried), end = placed(api), time.monotonic() + _WITHIN_S
-    # The scheduler may count a pod of an earlier test that is gone, and leave its node empty for minutes.
     while not (tried and any(0 < counts[name] < size for name, size in SIZES.items())):
         assert time.monotonic() < end, counts
         counts, tried = placed(api)

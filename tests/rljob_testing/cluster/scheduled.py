@@ -3,6 +3,7 @@
 import contextlib
 import pathlib
 import time
+import uuid
 from collections.abc import Iterator
 
 from rljob_operator.kube.kinds import Kind
@@ -36,11 +37,6 @@ def scheduled(folder: pathlib.Path) -> Iterator[LightCluster]:
         command = [str(binaries.find("kube-scheduler")), *(f"--{key}={value}" for key, value in flags.items())]
         processes.start(cluster.run_dir, "kube-scheduler", command)
         api = ClusterApi(cluster)
-        for number in range(NUM_NODES):
-            api.create(NODE, None, {"metadata": {"name": f"node-{number}"}})
-            ready = {"type": "Ready", "status": "True"}
-            status = {"capacity": _CAPACITY, "allocatable": _CAPACITY, "conditions": [ready]}
-            api.merge(NODE, "", f"node-{number}", {"status": status}, subresource="status")
         end = time.monotonic() + _WITHIN_S
         while not api.list(_ACCOUNT, NAMESPACE):
             assert time.monotonic() < end, "the namespace has no account"
@@ -48,3 +44,18 @@ def scheduled(folder: pathlib.Path) -> Iterator[LightCluster]:
         yield cluster
     finally:
         cluster.down()
+
+
+def renew_nodes(api: ClusterApi) -> None:
+    """Put NUM_NODES empty nodes, under names never used before, in the place of those that are there.
+
+    The scheduler may count a pod that is gone, above all one deleted while its gang waited, and leave that pod's node
+    empty for minutes; a node of a new name has no such past.
+    """
+    api.delete_all(NODE, "")
+    ready = {"type": "Ready", "status": "True"}
+    status = {"capacity": _CAPACITY, "allocatable": _CAPACITY, "conditions": [ready]}
+    for _ in range(NUM_NODES):
+        name = f"node-{uuid.uuid4().hex[:8]}"
+        api.create(NODE, None, {"metadata": {"name": name}})
+        api.merge(NODE, "", name, {"status": status}, subresource="status")
