@@ -93,7 +93,8 @@ class Table:
         return self.figures
 
     def _delete(self) -> None:
-        self.figures["minimal_delete_s"] = self._running.delete(within_s=self._size.within_s)
+        with self._bound("delete"):
+            self.figures["minimal_delete_s"] = self._running.delete(within_s=self._size.within_s)
         self._finished.delete(within_s=self._size.within_s)
 
     def _idle(self) -> None:
