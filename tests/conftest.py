@@ -20,8 +20,9 @@ TESTS = str(pathlib.Path(__file__).parent)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [TESTS, os.environ.get("PYTHONPATH", "")]))
 
 # Programs in Go collect garbage when their memory has grown by so many percent. With their own 100 an API server spends
-# a fifth of its time on it.
+# a fifth of its time on it. Thousands of jobs fill this machine's memory so; towards the limit it is collected sooner.
 os.environ.setdefault("GOGC", "400")
+os.environ.setdefault("GOMEMLIMIT", "6GiB")
 
 # Started in the background by a shell, this process ignores Ctrl-C, and so would every run that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
