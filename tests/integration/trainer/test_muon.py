@@ -1,11 +1,11 @@
 """DeepSpeed's Muon on one rank against torch.optim.Muon and AdamW on a plain model, and across a checkpoint."""
 
 import pathlib
-from typing import Any
 
 import pytest
 import torch
 import transformers
+from deepspeed.utils import safe_get_full_fp32_param
 
 from rljob_api.manifest.trainer import MuonSpec, OptimizerSpec
 from rljob_testing import trainer_makers as makers
@@ -51,21 +51,20 @@ def weights_of(built: deepspeed.Engine, names: list[str]) -> dict[str, torch.Ten
 
 def masters_of(built: deepspeed.Engine) -> dict[str, torch.Tensor]:
     """Return copies of the fp32 masters by the names of the files: what is served is rounded, to 1/128 near 1."""
-    whole: dict[int, torch.Tensor] = {}
-    if built._stage == 0:
-        for weights, copies in zip(built._optimizer.fp16_groups, built._optimizer.fp32_groups, strict=True):
-            whole |= {id(weight): copy for weight, copy in zip(weights, copies, strict=True)}
-    found: dict[str, torch.Tensor] = {}
-    for name, weight in built._policy.lm.named_parameters():
-        # DeepSpeed's own attribute, which torch's parameter does not declare.
-        sharded: Any = weight
-        master = whole[id(weight)] if whole else sharded._hp_mapping.get_hp_fragment()
-        found[name] = master.detach().clone().view_as(weight)
-    return found
+    whole = built._whole_masters() if built._stage == 0 else {}
+    masters = (
+        (name, whole[id(weight)] if whole else safe_get_full_fp32_param(weight))
+        for name, weight in built._policy.lm.named_parameters()
+    )
+    return {name: master.detach().clone() for name, master in masters}
 
 
 def is_matrix_of_a_layer(name: str, weight: torch.Tensor) -> bool:
     return weight.ndim == 2 and "embed" not in name and "lm_head" not in name
+
+
+def cosine(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float(torch.nn.functional.cosine_similarity(one, other, dim=0))
 
 
 def trained_plainly(model_dir: pathlib.Path, steps: int) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -103,14 +102,16 @@ def test_layers_move_as_torchs_muon_moves_them_and_the_rest_as_adamw(
         assert update(built).applied
     moved = {name: (master - began[name]).flatten() for name, master in masters_of(built).items()}
     should = {name: (expected[name] - before[name]).flatten() for name in moved}
-    # Together: of the few weights of a norm, one whose gradient is near 0 may go the other way in bf16.
     others = [name for name in moved if not is_matrix_of_a_layer(name, expected[name])]
     assert len(moved) > len(others) > 0
-    for sums in (moved, should):
-        sums["others"] = torch.cat([sums.pop(name) for name in others])
+    for name in others:
+        # Of the few weights of a norm, one whose gradient is near 0 may go the other way in bf16: 1/16 of the cosine.
+        assert cosine(moved[name], should[name]) > 0.9, name
+    for ways in (moved, should):
+        ways["others"] = torch.cat([ways.pop(name) for name in others])
     for name, way in moved.items():
         # Forwards in bf16 turn a direction by a few degrees.
-        assert float(torch.nn.functional.cosine_similarity(way, should[name], dim=0)) > 0.975, name
+        assert cosine(way, should[name]) > 0.975, name
         assert float(way.norm()) == pytest.approx(float(should[name].norm()), rel=0.05), name
 
 

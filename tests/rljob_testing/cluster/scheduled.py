@@ -23,7 +23,7 @@ _WITHIN_S = 240.0
 
 @contextlib.contextmanager
 def scheduled(folder: pathlib.Path) -> Iterator[LightCluster]:
-    """Yield the cluster. Raises MissingProgramError, NotReadyError."""
+    """Yield the cluster; its nodes come by `renew_nodes`. Raises MissingProgramError, NotReadyError."""
     server = {**_GATES, "runtime-config": "scheduling.k8s.io/v1alpha2=true"}
     # No kubelet says that a node lives; after a minute nothing would be placed any more.
     manager = {**_GATES, "node-monitor-grace-period": "24h"}

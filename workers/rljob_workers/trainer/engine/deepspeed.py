@@ -83,10 +83,7 @@ class _Trained:
 
     def _spread_masters(self, module: torch.nn.Module, *, seed: int) -> None:
         """Let this rank's masters begin within the rounding intervals of their weights (masters.py)."""
-        whole: dict[int, torch.Tensor] = {}
-        if self._stage == 0:
-            for weights, copies in zip(self._optimizer.fp16_groups, self._optimizer.fp32_groups, strict=True):
-                whole |= {id(weight): copy for weight, copy in zip(weights, copies, strict=True)}
+        whole = self._whole_masters() if self._stage == 0 else {}
         for name, parameter in module.named_parameters():
             if not parameter.requires_grad:
                 continue
@@ -101,6 +98,13 @@ class _Trained:
                 safe_set_local_fp32_param(parameter, part)
             elif (mapping := sharded._hp_mapping) is not None:
                 masters.spread(mapping.get_hp_fragment().data, key=key, start=mapping.lp_fragment_address.start)
+
+    def _whole_masters(self) -> dict[int, torch.Tensor]:
+        """Return the masters of stage 0 by the id of their parameter."""
+        masters_of: dict[int, torch.Tensor] = {}
+        for weights, copies in zip(self._optimizer.fp16_groups, self._optimizer.fp32_groups, strict=True):
+            masters_of |= {id(weight): copy for weight, copy in zip(weights, copies, strict=True)}
+        return masters_of
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradient of `loss`. From ZeRO-2 on this is collective: all ranks call it equally often."""
