@@ -9,6 +9,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
+import functools
 import itertools
 import threading
 import time
@@ -30,6 +31,9 @@ from rljob_testing.operator_api import ClusterApi, Object
 NAMESPACES = Kind("Namespace", "", "v1", "namespaces")
 # What a job can have, itself included, in the order in which it is made; accounts and ConfigMaps are also others'.
 OURS = (kinds.RLJOB, SECRET, *kinds.QUIET, *kinds.WORKLOADS)
+_COUNTED = (*OURS, kinds.POD)
+# A namespace has one of each of its own.
+_GIVEN = ("ServiceAccount", "ConfigMap")
 # Waiting must not be what keeps a small machine busy: a question is asked again after so many times what it took.
 _POLL_S, _POLL_OF_ASKING = 0.25, 5.0
 _DAY_S = 86_400
@@ -160,8 +164,7 @@ class Load:
         for name in self.namespaces:
             api.create(NAMESPACES, None, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         # A namespace gets its account and its root certificate a moment later.
-        given = ("ServiceAccount", "ConfigMap")
-        self.until(lambda: all(self.count(kind) == len(self.namespaces) for kind in given), within_s=60.0)
+        self.until(lambda: all(self.count(kind) == len(self.namespaces) for kind in _GIVEN), within_s=60.0)
         for name in self.namespaces:
             api.create(kinds.RUNTIME, name, RUNTIME)
 
@@ -189,9 +192,10 @@ class Load:
 
     def census(self) -> dict[str, int]:
         """Return how many objects there are by kind, those of every namespace left out."""
-        found = {kind.kind: self._count(kind) for kind in (*OURS, kinds.POD)}
-        given = len(self.namespaces)
-        return {kind: count - given * (kind in ("ServiceAccount", "ConfigMap")) for kind, count in found.items()}
+        return {kind.kind: sum(self._num_left(kind, each) for each in self.namespaces) for kind in _COUNTED}
+
+    def _num_left(self, kind: Kind, namespace: str) -> int:
+        return self.api.count(kind, namespace) - (kind.kind in _GIVEN)
 
     def create(self, shape: Shape, first: int, after: int) -> None:
         """Make jobs `job-<first>` to below `after`."""
@@ -271,8 +275,15 @@ class Load:
         began = time.monotonic()
         for namespace in self.namespaces:
             self.api.delete_all(kinds.RLJOB, namespace)
-        self.until(lambda: not any(self.census().values()), within_s=within_s)
-        return time.monotonic() - began
+        # Pods go last. Hundreds of questions at once would keep the cluster from deleting, and hide when it was done.
+        for kind, namespace in itertools.product(reversed(_COUNTED), self.namespaces):
+            self.until(functools.partial(self._has_none, kind, namespace), within_s=within_s)
+        took_s = time.monotonic() - began
+        assert not any(left := self.census().values()), f"made again after they were gone: {left}"
+        return took_s
+
+    def _has_none(self, kind: Kind, namespace: str) -> bool:
+        return not self._num_left(kind, namespace)
 
 
 _IS_READY = ("Ready", "True")
