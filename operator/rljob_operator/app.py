@@ -127,7 +127,7 @@ class Operator:
             self._reports,
             self._certifier,
             cache=self.cache,
-            leads=self._leads,
+            leads=self._looks_after,
             job_of=self._live.job,
             address_of=address_of,
         )
@@ -180,8 +180,9 @@ class Operator:
         began = self._clock.monotonic()
         if self._lister.closed(split_key(key)[0]):
             return None  # The next list says when it is open again.
-        if not self._leads(key):
-            return None
+        if not self._fence.allows(split_key(key)[0]):
+            # A renewal may still come: then no shard is gained, and no one else would make the key due.
+            return _TRY_AGAIN_S if self._looks_after(key) else None
         try:
             again_s = await self._reconciler.reconcile(key)
         except Exception as error:
@@ -242,8 +243,12 @@ class Operator:
     def _desired(self, observed: Observed) -> DesiredObjects:
         return desired_objects(observed, self._settings.jobs, self._served.groups)
 
-    def _leads(self, key: str) -> bool:
-        return self._fence.allows(split_key(key)[0])
+    def _looks_after(self, key: str) -> bool:
+        """Return whether a job is of a shard that was gained and not lost since, though its lead may lapse for a while
+        where a renewal is late.
+        """
+        shard = self._fence.shard_of(split_key(key)[0])
+        return self._fence.leads(shard) or self._candidate.holds(shard)
 
     def _use_runtime(
         self, document: dict[str, Any], children: Mapping[Ref, Child]
@@ -274,7 +279,7 @@ class Operator:
 
     def _enqueue(self, key: str, *, behind_s: float = 0.0, may_give_way: bool = False) -> None:
         # Of a shard that is gained later, all keys become due then.
-        if self._leads(key):
+        if self._looks_after(key):
             self._dispatcher.enqueue(key, behind_s=behind_s, may_give_way=may_give_way)
 
     def _gained(self, shard: int) -> None:

@@ -49,6 +49,12 @@ class Election:
         self._views: dict[int, View] = {}
         self._led = set[int]()
 
+    def holds(self, shard: int) -> bool:
+        """Return whether a shard was gained and not lost since. Its lead may have lapsed: with a renewal that comes
+        late, but before anyone else took the Lease, it goes on.
+        """
+        return shard in self._led
+
     async def run(self) -> None:
         """Be a candidate for every shard until cancelled."""
         async with asyncio.TaskGroup() as shards:

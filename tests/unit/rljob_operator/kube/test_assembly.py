@@ -1,6 +1,7 @@
 import asyncio
 import itertools
 import json
+import math
 import time
 from collections.abc import Coroutine
 from typing import Any, cast
@@ -192,9 +193,12 @@ LEASE = {
 class Elected(Scene):
     """An operator among others; the Lease is another's at first, and a job is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, lease_s: float = 15.0, renew_s: float = 0.2) -> None:
         self.client = FakeClient()
-        terms = {"enabled": True, "namespace": "system", "renew_seconds": 0.2, "retry_seconds": 0.01}
+        terms = {
+            "enabled": True, "namespace": "system", "lease_seconds": lease_s, "renew_seconds": renew_s,
+            "retry_seconds": 0.01,
+        }  # fmt: skip
         settings = Settings.model_validate({"leader_election": terms})
         self.fence = fence_of(settings.leader_election)
         self.operator = Operator(settings, cast(Client, self.client), fence=self.fence, identity="this")
@@ -265,4 +269,33 @@ async def test_an_operator_that_loses_its_lead_drops_what_waits_and_shows_no_job
     await asyncio.sleep(0)
     assert scene.writes() == before
     assert b"rljob_operator_queue_depth 0.0" in scene.operator.metrics.exposition()
+    await scene.operator.finish()
+
+
+async def test_what_changes_while_a_renewal_is_late_is_looked_at_once_it_has_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rljob_operator.app._TRY_AGAIN_S", 0.01)
+    scene, renewed, writes = Elected(lease_s=7200.0, renew_s=3600.0), asyncio.Event(), FakeClient.write_lease
+    scene.holds("this")
+    await scene.operator.start()
+    await until(lambda: scene.fence.leads(0) and scene.writes())
+    asked = asyncio.Event()
+
+    async def late(*arguments: Any, **named: Any) -> dict[str, Any]:
+        asked.set()
+        await renewed.wait()
+        return await writes(scene.client, *arguments, **named)
+
+    scene.client.write_lease = late  # type: ignore[method-assign]
+    await asked.wait()
+    # The time of the last renewal is over, and the next one, which is on its way, comes before anyone else takes over.
+    scene.fence.set(0, -math.inf)
+    before = len(scene.writes())
+    scene.operator.on_object(kinds.RLJOB, False, scene.client.hold(manifests.job("more", {}), finalizers=[]))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(scene.writes()) == before, "nothing is written while the lead is in doubt"
+    renewed.set()
+    await until(lambda: any("more" in each for each in scene.writes()[before:]))
     await scene.operator.finish()
