@@ -185,10 +185,7 @@ class Load:
 
     def count(self, kind: str) -> int:
         """Return how many objects of a kind there are, others' included."""
-        return self._count(kinds.BY_NAME[kind])
-
-    def _count(self, kind: Kind) -> int:
-        return sum(self.api.count(kind, namespace) for namespace in self.namespaces)
+        return sum(self.api.count(kinds.BY_NAME[kind], namespace) for namespace in self.namespaces)
 
     def census(self) -> dict[str, int]:
         """Return how many objects there are by kind, those of every namespace left out."""

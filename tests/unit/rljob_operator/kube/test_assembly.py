@@ -193,13 +193,10 @@ LEASE = {
 class Elected(Scene):
     """An operator among others; the Lease is another's at first, and a job is there."""
 
-    def __init__(self, *, lease_s: float = 15.0, renew_s: float = 0.2) -> None:
+    def __init__(self, **terms: float) -> None:
         self.client = FakeClient()
-        terms = {
-            "enabled": True, "namespace": "system", "lease_seconds": lease_s, "renew_seconds": renew_s,
-            "retry_seconds": 0.01,
-        }  # fmt: skip
-        settings = Settings.model_validate({"leader_election": terms})
+        short = {"enabled": True, "namespace": "system", "renew_seconds": 0.2, "retry_seconds": 0.01}
+        settings = Settings.model_validate({"leader_election": {**short, **terms}})
         self.fence = fence_of(settings.leader_election)
         self.operator = Operator(settings, cast(Client, self.client), fence=self.fence, identity="this")
         self.client.hold(LEASE)
@@ -276,11 +273,12 @@ async def test_what_changes_while_a_renewal_is_late_is_looked_at_once_it_has_com
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rljob_operator.app._TRY_AGAIN_S", 0.01)
-    scene, renewed, writes = Elected(lease_s=7200.0, renew_s=3600.0), asyncio.Event(), FakeClient.write_lease
+    # No renewal is ever late but by the test's own doing.
+    scene = Elected(lease_seconds=7200, renew_seconds=3600.0)
     scene.holds("this")
     await scene.operator.start()
     await until(lambda: scene.fence.leads(0) and scene.writes())
-    asked = asyncio.Event()
+    asked, renewed, writes = asyncio.Event(), asyncio.Event(), FakeClient.write_lease
 
     async def late(*arguments: Any, **named: Any) -> dict[str, Any]:
         asked.set()
