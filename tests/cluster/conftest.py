@@ -26,7 +26,7 @@ def light_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightClu
     """A control plane without nodes. In CI, where root and Go can build it, a missing program is a failure."""
     if not sys.platform.startswith("linux"):
         pytest.skip(f"a control plane needs Linux, this is {sys.platform}")
-    for name in (*binaries.LIGHT, "etcd"):
+    for name in binaries.LIGHT:
         program_or_skip(name)
     cluster = LightCluster(tmp_path_factory.mktemp("cluster"))
     try:

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the cluster tests and the look at reports run on: idempotent, quick when all are
 # there, starts no service.
-# Needs root and apt. etcd, containerd and prometheus are only used as programs that the harness starts itself.
+# Needs root and apt. containerd and prometheus are only used as programs that the harness starts itself.
 set -euo pipefail
 
 PACKAGES=(
-  etcd-server containerd runc containernetworking-plugins
+  containerd runc containernetworking-plugins
   iptables nftables conntrack iproute2
   buildah debootstrap prometheus chromium
   gcc libc6-dev ca-certificates

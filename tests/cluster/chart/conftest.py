@@ -17,7 +17,7 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 @pytest.fixture(scope="module")
 def chart_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightCluster]:
-    for name in (*binaries.LIGHT, "etcd"):
+    for name in binaries.LIGHT:
         program_or_skip(name)
     cluster = LightCluster(tmp_path_factory.mktemp("chart-cluster"))
     try:

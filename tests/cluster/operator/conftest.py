@@ -19,7 +19,7 @@ from rljob_testing.operator_installation import Installed
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     """The cluster; the metrics API is served and available."""
-    for name in (*binaries.LIGHT, "helm", "etcd"):
+    for name in (*binaries.LIGHT, "helm"):
         program_or_skip(name)
     folder = tmp_path_factory.mktemp("installed")
     audit = AuditLog(folder / "audit", user=operator_installation.USER)

@@ -47,7 +47,7 @@ def scale_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Li
     """An API server that records what the operator's account asks for."""
     if os.environ.get("CI") != "true" and _SWITCH not in os.environ:
         pytest.skip(f"the table at scale takes five minutes and was not asked for ({_SWITCH}=200)")
-    for name in (*binaries.LIGHT, "helm", "etcd"):
+    for name in (*binaries.LIGHT, "helm"):
         program_or_skip(name)
     folder = tmp_path_factory.mktemp("scale")
     audit = AuditLog(folder / "audit", user=operator_installation.USER, bodies_of=ENDING)

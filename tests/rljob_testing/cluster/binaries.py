@@ -36,7 +36,9 @@ class Tool:
     package: str
 
 
-LIGHT = ("kube-apiserver", "kube-controller-manager", "kubectl")
+_CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kubectl")
+# etcd of a release that Kubernetes is made for: from an older one the API server does not serve lists from its cache.
+LIGHT = (*_CONTROL_PLANE, "etcd")
 NODES = ("kube-scheduler", "kubelet", "kube-proxy", "coredns")
 CHART = ("helm", "kubeconform")
 # A real S3 service.
@@ -46,7 +48,8 @@ RELEASE = ("krew",)
 # What the tests of every checkout need; nodes take minutes more to build and are asked for.
 TESTS = (*LIGHT, *CHART, *STORE, *RELEASE)
 TOOLS: Sequence[Tool] = (
-    *(Tool(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}") for name in (*LIGHT, *NODES[:3])),
+    *(Tool(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}") for name in (*_CONTROL_PLANE, *NODES[:3])),
+    Tool("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
     Tool("helm", "helm", "helm.sh/helm/v3/cmd/helm"),
     Tool("kubeconform", "kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),
     Tool("coredns", "coredns", "github.com/coredns/coredns"),

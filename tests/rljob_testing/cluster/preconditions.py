@@ -18,7 +18,7 @@ MEMORY_BYTES = 12 << 30
 # Images while they are built: the builder's store, the archive on its way, what is unpacked. Then checkpoints alone.
 BUILD_BYTES, RUN_BYTES = 24 << 30, 8 << 30
 TOOLS = (*binaries.LIGHT, *binaries.NODES, "helm")
-PACKAGES = ("etcd", "containerd", "ctr", "runc", "nft", "ip", "nsenter", "buildah", "debootstrap", "gcc")
+PACKAGES = ("containerd", "ctr", "runc", "nft", "ip", "nsenter", "buildah", "debootstrap", "gcc")
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
 

@@ -11,7 +11,7 @@ from rljob_testing.cluster import binaries, processes
 from rljob_testing.cluster.light import LOOPBACK, LightCluster, Network
 from rljob_testing.operator_api import ClusterApi
 
-PROGRAMS = (*binaries.LIGHT, "kube-scheduler", "etcd")
+PROGRAMS = (*binaries.LIGHT, "kube-scheduler")
 NUM_NODES, NAMESPACE = 8, "default"
 NODE = Kind("Node", "", "v1", "nodes")
 _ACCOUNT = Kind("ServiceAccount", "", "v1", "serviceaccounts")
