@@ -30,6 +30,26 @@ def test_kv_cache_holds_all_sequences_at_full_length_and_a_quarter_more(tmp_path
     assert engine.cpu_kv_bytes(tmp_path, large, "bfloat16") == 4 << 30
 
 
+@pytest.mark.parametrize(
+    ("isa", "changes", "block"),
+    [
+        ("vec", {}, 16),
+        # AMX, and processors that are not x86.
+        ("amx", {}, 32),
+        ("neon", {}, 32),
+        ("vec", {"kv_cache_dtype": "fp8"}, 32),
+        ("vec", {"tensor_parallel_size": 2}, 32),
+    ],
+)
+def test_blocks_are_as_small_as_the_processors_kernel_takes_them(
+    monkeypatch: pytest.MonkeyPatch, isa: str, changes: dict[str, object], block: int
+) -> None:
+    from vllm.v1.attention.backends import cpu_attn
+
+    monkeypatch.setattr(cpu_attn, "_get_attn_isa", lambda *_: isa)
+    assert engine.cpu_block_tokens(section(EngineSpec, **changes), "bfloat16") == block
+
+
 def test_only_the_engine_for_cpus_does_without_the_compiler() -> None:
     cpu, cuda = (engine.environment(num_threads=2, kind=kind) for kind in ("cpu", "cuda"))
     assert cpu["TORCHDYNAMO_DISABLE"] == "1"

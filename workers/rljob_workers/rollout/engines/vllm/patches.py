@@ -115,6 +115,21 @@ def pack_experts_again() -> None:
     UnquantizedFusedMoEMethod._setup_kernel = set_up_and_pack  # type: ignore[method-assign]  # that is the patch
 
 
+def allow_small_blocks() -> None:
+    """Before a CPU engine is built: without it vLLM refuses blocks of 16 tokens ("No common block size"), for which its
+    kernel `vec16` is made.
+
+    Remove when its attention on CPUs says that it takes them. Seen in 0.32.
+    """
+    from vllm.v1.attention.backend import MultipleOf
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    def sizes(kv_cache_spec: object = None) -> list[int | MultipleOf]:  # noqa: ARG001  # vLLM's own name
+        return [MultipleOf(16)]
+
+    CPUAttentionBackend.get_supported_kernel_block_sizes = staticmethod(sizes)  # type: ignore[assignment]  # the patch
+
+
 def add_adapters_once() -> None:
     """Before a CPU engine is built: without it vLLM copies A and B of a layer once for each token that has an adapter,
     which takes a multiple of the seconds of the model itself; and a token without one gets the last slot's.

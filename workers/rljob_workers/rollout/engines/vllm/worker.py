@@ -46,6 +46,7 @@ class RolloutExecutor(UniProcExecutor):
         _die_with_rollout()
         if current_platform.is_cpu():
             patches.add_adapters_once()
+            patches.allow_small_blocks()
         register_weight_engines()
         super()._init_executor()
         if current_platform.is_cpu():
