@@ -150,7 +150,7 @@ class JobSpec(Section):
         default=None, description="Agents that the job starts, for workflow.type external; unset: they are yours."
     )
     environment: EnvironmentSpec | None = Field(
-        default=None, description="Places with a shell, for workflow.type tool_use with the tool shell; none if unset."
+        default=None, description="Places for the shell of workflow.type tool_use; none if unset."
     )
     trainer: TrainerSpec = Field(default=TrainerSpec(), description="The trainer.")
     weight_sync: WeightSyncSpec = Field(default=WeightSyncSpec(), description="How new weights reach the rollouts.")
@@ -529,7 +529,7 @@ class JobSpec(Section):
             reason=FORBIDDEN,
             # It does not see into workflow.config: that the shell is among the tools is checked below alone.
             rule="!has(self.environment) || self.workflow.type == 'tool_use'",
-            message="environment has the places for the shell of workflow.type tool_use alone",
+            message="environment is for workflow.type tool_use alone",
         ),
     )
     def shells_have_an_environment(self) -> Iterator[Problem]:

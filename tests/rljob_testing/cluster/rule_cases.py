@@ -96,7 +96,7 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         {"workflow": {"type": "rlvr"}, "agents": {}},
     ),
     (
-        "environment has the places",
+        "environment is for",
         "environment",
         {"workflow": {"type": "tool_use", "config": {"tools": ["shell"]}}, "environment": {}},
         {"workflow": {"type": "rlvr"}, "environment": {}},

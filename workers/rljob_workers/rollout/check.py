@@ -40,7 +40,7 @@ def findings(config: process_config.RolloutConfig, sources: Path | None) -> left
         suites = app.flows_of_suites(config, tokens, attempts, places, listings)
         filters.load_predicate(spec.data.filter_groups.predicate or "", file=config.user_code)
     except errors.ManifestError as error:
-        return left_out.Findings(problems=list(error.problems))
+        return left_out.Findings(problems=list(error.problems), warnings=warnings)
     if sources is None:
         return left_out.Findings(warnings=warnings)
     coordinator = process_config.CoordinatorConfig.model_validate_json(sources.read_bytes())
