@@ -7,7 +7,7 @@ from rljob_api import enums, process_config, types
 from rljob_testing import episodes
 from rljob_testing import rollout as fakes
 from rljob_workers.rollout import generation, group
-from rljob_workers.rollout.episodes import shell_tool, tool_use
+from rljob_workers.rollout.episodes import protocols, shell_tool, tool_use
 from rljob_workers.rpc import environment
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import metrics
@@ -85,6 +85,14 @@ def group_runner(
         max_model_len=1024,
         places=places,
     )
+    return runner_of(collector, generator, clock)
+
+
+def runner_of(
+    collector: protocols.RolloutCollector, generator: generation.Generator, clock: clocks.Clock
+) -> group.GroupRunner:
+    """Return what runs groups of a collector as a rollout does, ten attempts each; every answer is right."""
+    tokens = fakes.FakeTokens()
     return group.GroupRunner(
         generator=generator,
         flow=group.Flow(tokens=tokens, collector=collector),

@@ -51,17 +51,20 @@ _DNS_PORTS: Sequence[Manifest] = ({"protocol": "UDP", "port": 53}, {"protocol": 
 
 def network_policy(inputs: Inputs, role: enums.Role) -> Manifest:
     """Return a role's policy. Verifier and environment reach nothing at all, not even DNS; the judge the ports of its
-    URLs; agents the gateway, and what the manifest declares for them.
+    URLs; agents the gateway, and what the manifest declares for them; rollouts the ports of the tools' servers too.
     """
     if role is _A:
         return _policy(inputs, role, ingress=[], egress=_of_agents(inputs))
     egress: list[Manifest] = []
     if role is _J:
-        egress += [_dns(inputs.settings), _language_models(inputs)]
+        ports = [options.port for options in suites.judges(inputs.job.spec).values()]
+        egress += [_dns(inputs.settings), _everywhere(ports)]
     elif role not in _CLOSED:
         settings = inputs.settings
         blocks = (*settings.egress, *(IDENTITY_ADDRESSES if settings.allow_metadata_address else ()))
         egress += [_dns(settings), *(_outside(block) for block in blocks)]
+    if role is _R and (served := [each.port for each in inputs.job.spec.workflow.tool_servers if each.url]):
+        egress.append(_everywhere(served))
     reached = dict.fromkeys((*CALLED[role], *_broadcast(inputs, role)))
     if called := [each for each in reached if each in suites.roles(inputs.job.spec)]:
         egress.append({"to": _peers(inputs, called)})
@@ -143,11 +146,10 @@ def _dns(settings: JobSettings) -> Manifest:
     return {"to": [dict(peer) for peer in settings.dns], **rule} if settings.dns else rule
 
 
-def _language_models(inputs: Inputs) -> Manifest:
-    """Return the rule for the judges' URLs: their ports, at every address and pod. A policy knows no names."""
-    ports = sorted({options.port for options in suites.judges(inputs.job.spec).values()})
+def _everywhere(ports: Sequence[int]) -> Manifest:
+    """Return the rule for URLs: their ports, at every address and pod. A policy knows no names."""
     blocks = [{"ipBlock": _block(cidr)} for cidr in _EVERYWHERE]
-    return {"to": [{"namespaceSelector": {}}, *blocks], "ports": [_tcp(port) for port in ports]}
+    return {"to": [{"namespaceSelector": {}}, *blocks], "ports": [_tcp(port) for port in sorted(set(ports))]}
 
 
 def _outside(block: Egress) -> Manifest:

@@ -34,6 +34,7 @@ from rljob_api.manifest.pod import PodSpec
 from rljob_api.manifest.reward_options import JUDGE, SecretKey
 from rljob_api.manifest.rollout import (
     EXTERNAL,
+    SHELL,
     SINGLE_TURN_WORKFLOWS,
     TEMPLATE_STOPS,
     TOOL_USE,
@@ -149,7 +150,7 @@ class JobSpec(Section):
         default=None, description="Agents that the job starts, for workflow.type external; unset: they are yours."
     )
     environment: EnvironmentSpec | None = Field(
-        default=None, description="Places with a shell, for workflow.type tool_use; none if unset."
+        default=None, description="Places for the shell of workflow.type tool_use; none if unset."
     )
     trainer: TrainerSpec = Field(default=TrainerSpec(), description="The trainer.")
     weight_sync: WeightSyncSpec = Field(default=WeightSyncSpec(), description="How new weights reach the rollouts.")
@@ -525,16 +526,21 @@ class JobSpec(Section):
     @rule(
         CelRule(
             field="environment",
-            rule="(self.workflow.type == 'tool_use') == has(self.environment)",
-            message="environment is needed exactly when workflow.type is tool_use",
+            reason=FORBIDDEN,
+            # It does not see into workflow.config: that the shell is among the tools is checked below alone.
+            rule="!has(self.environment) || self.workflow.type == 'tool_use'",
+            message="environment is for workflow.type tool_use alone",
         ),
     )
-    def tools_have_an_environment(self) -> Iterator[Problem]:
-        if self.workflow.type == TOOL_USE and self.environment is None:
-            yield "environment", None, "commands of workflow.type tool_use run there: write environment: {}"
-        if self.workflow.type != TOOL_USE and self.environment is not None:
-            because = no_effect(f"no command runs with workflow.type {self.workflow.type}: use {TOOL_USE}")
-            yield "environment.replicas", self.environment.replicas, because
+    def shells_have_an_environment(self) -> Iterator[Problem]:
+        workflow = self.workflow
+        if workflow.has_shell and self.environment is None:
+            because = f"commands of the tool {SHELL} in workflow.config.tools run there: write environment: {{}}"
+            yield "environment", None, because
+        if not workflow.has_shell and self.environment is not None:
+            is_other = workflow.type != TOOL_USE
+            why = f"workflow.type is {workflow.type}" if is_other else f"workflow.config.tools has no {SHELL}"
+            yield "environment.replicas", self.environment.replicas, no_effect(f"no command runs, since {why}")
 
     @rule()
     def rewards_are_shaped_once(self) -> Iterator[Problem]:

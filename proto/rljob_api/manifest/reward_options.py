@@ -227,7 +227,7 @@ class JudgeOptions(Options):
     @pydantic.field_validator("url")
     @classmethod
     def _may_be_called(cls, value: str) -> str:
-        if problem := _url_problem(value):
+        if problem := url_problem(value, key="apiKey"):
             raise ValueError(problem)
         return value
 
@@ -269,8 +269,7 @@ class JudgeOptions(Options):
     @property
     def port(self) -> int:
         """The port of the URL."""
-        parts = urllib.parse.urlsplit(self.url)
-        return parts.port or (443 if parts.scheme == "https" else 80)
+        return port_of(self.url)
 
     def most_calls(self, group_size: int) -> int:
         """Return how many calls one group takes at most, tries after failures apart; twice that, if no first reply can
@@ -293,15 +292,21 @@ def pairs(num_answers: int, opponents: int) -> list[tuple[int, int]]:
     return list(chosen.values())
 
 
-def _url_problem(url: str) -> str:
-    """Return what is wrong with the URL of a judge, empty for nothing: keys travel there."""
+def port_of(url: str) -> int:
+    """Return the port that a URL in which `url_problem` finds nothing has, or means."""
+    parts = urllib.parse.urlsplit(url)
+    return parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def url_problem(url: str, *, key: str) -> str:
+    """Return what is wrong with a URL where keys travel, empty for nothing; `key` is the option that names one."""
     try:
         parts = urllib.parse.urlsplit(url)
         _ = parts.port
     except ValueError:
         return "must be a URL"
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        return "must hold no user, password, query or fragment: a key is named by apiKey"
+        return f"must hold no user, password, query or fragment: a key is named by {key}"
     if not parts.hostname or not all(33 <= ord(letter) < 127 for letter in url):
         return "must be a URL"
     if parts.scheme == "https" or (parts.scheme == "http" and _is_near(parts.hostname)):

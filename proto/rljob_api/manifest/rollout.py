@@ -3,12 +3,15 @@ program of the user's answers those of `workflow.type: external`.
 """
 
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import pydantic
 from pydantic import Field
 
 from rljob_api import plugins, types
+from rljob_api.manifest import reward_options
 from rljob_api.manifest.base import (
     FREE,
     INT32,
@@ -36,8 +39,11 @@ SINGLE_TURN_WORKFLOWS = ("rlvr", "math_code_single_step")
 # Of multi_turn_math: its default number of turns, and room for one feedback text in any tokenizer.
 DEFAULT_NUM_TURNS = 5
 FEEDBACK_TOKENS = 128
-# Of tool_use: its default number of turns, what the model sees of a command by default, and room for the declaration.
-TOOL_TURNS, TOOL_OUTPUT_CHARS, DECLARATION_TOKENS = 8, 2048, 256
+# Of tool_use: its default number of turns, what the model sees of a command by default, and room for the declarations
+# of the shell and, by default, of all other tools.
+TOOL_TURNS, TOOL_OUTPUT_CHARS, DECLARATION_TOKENS, SERVED_DECLARATION_TOKENS = 8, 2048, 256, 2048
+SHELL, TERMINAL = "shell", "terminal"
+MOST_TOOL_SERVERS = 16
 # Ported configs say "all candidate tokens" by 1e8, more than any vocabulary has.
 ALL_TOKENS = 100_000_000
 # Keys that the rollout sets from other fields: setting them twice could only contradict.
@@ -102,6 +108,59 @@ class CodeSpec(Section):
     )
 
 
+VariableName = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+_SECRET_VARIABLE = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|KEY", re.IGNORECASE)
+
+
+class ToolServer(reward_options.Options):
+    """One of `workflow.config.mcp`: a server of the Model Context Protocol whose tools the model may call.
+
+    url: of streamable HTTP. command: a program that speaks by its standard streams, a process for each episode that
+    calls it. env: variables of that process, with their values. variables: those of the rollout that it gets too.
+    token_variable: the variable of the rollout with the token that is sent to the URL as a bearer. tools: those that
+    are offered; None for all.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=63, pattern=NAME_PATTERN)]
+    url: Annotated[str, Field(max_length=1024)] = ""
+    command: Annotated[tuple[Word, ...], Field(max_length=64)] = ()
+    env: Annotated[dict[VariableName, str], Field(max_length=64)] = Field(default_factory=dict)
+    variables: Annotated[tuple[VariableName, ...], Field(max_length=64)] = ()
+    token_variable: Annotated[str, Field(max_length=128, pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")] = ""
+    tools: Annotated[tuple[Text, ...], Field(min_length=1, max_length=256)] | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _is_one_kind(self) -> "ToolServer":
+        if bool(self.url) == bool(self.command):
+            raise ValueError("it needs either url or command")
+        if self.url and (problem := reward_options.url_problem(self.url, key="tokenVariable")):
+            raise ValueError(f"its url {problem}")
+        if self.url and (self.env or self.variables):
+            raise ValueError("it has a url, and no process that would get env or variables: leave them out")
+        if self.command and self.token_variable:
+            raise ValueError("it has a command, to which no token is sent: name it in variables")
+        for name in self.env:
+            if _SECRET_VARIABLE.search(name):
+                raise ValueError(
+                    f"its env has {name}, and a manifest holds no secrets: set it in rollout.pod.env from a"
+                    " Secret and name it in variables"
+                )
+        for name in (*self.variables, self.token_variable):
+            if name.startswith("RLJOB_"):
+                raise ValueError(f"it does not get {name}, a variable of rljob's own")
+        return self
+
+    @property
+    def port(self) -> int:
+        """The port of the URL."""
+        return reward_options.port_of(self.url)
+
+    @property
+    def place(self) -> str:
+        """The URL, or the command as a person writes it."""
+        return self.url or " ".join(self.command)
+
+
 class WorkflowSpec(Section):
     """What happens inside one episode."""
 
@@ -142,6 +201,48 @@ class WorkflowSpec(Section):
             float(upper) if isinstance(upper, int | float) else None,
         )
 
+    @property
+    def has_shell(self) -> bool:
+        """Whether the model has the tool `shell`, whose commands run in an environment."""
+        tools = self.config.get("tools")
+        return self.type == TOOL_USE and isinstance(tools, list) and SHELL in tools
+
+    @property
+    def tool_servers(self) -> tuple[ToolServer, ...]:
+        """The servers of tool_use whose tools the model may call; the rules refuse what is left out here."""
+        if self.type != TOOL_USE:
+            return ()
+        written = self.config.get("mcp")
+        return tuple(
+            ToolServer.model_validate(each)
+            for each in (written if isinstance(written, list) else [])
+            if not any(reward_options.problems("mcp", _as_mapping(each), model=ToolServer))
+        )
+
+    @rule()
+    def tools_are_there(self) -> Iterator[Problem]:
+        """The model has a tool, and each server can be called by what is written of it."""
+        if self.type != TOOL_USE:
+            return
+        servers = self.config.get("mcp", [])
+        if not isinstance(servers, list) or len(servers) > MOST_TOOL_SERVERS:
+            yield "config.mcp", servers, f"it must be a list of at most {MOST_TOOL_SERVERS} servers"
+            return
+        for index, server in enumerate(servers):
+            for path, value, because in reward_options.problems("mcp", _as_mapping(server), model=ToolServer):
+                # Of a server as a whole: its variables are not for a message.
+                place, shown = (f".{path}", value) if path else ("", _as_mapping(server).get("name"))
+                yield f"config.mcp[{index}]{place}", shown, because
+        names = [_as_mapping(server).get("name") for server in servers]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                yield f"config.mcp[{index}].name", name, "another server has this name: give each its own"
+        if not servers and not self.has_shell:
+            yield "config.tools", self.config.get("tools"), "the model has no tool: use [shell], or name servers in mcp"
+        if servers and self.config.get("notation") == TERMINAL:
+            because = "tools of mcp are declared by a chat template: use auto, or the name of a parser"
+            yield "config.notation", TERMINAL, because
+
     def later_turns(self, *, max_answer_tokens: int) -> int:
         """Return what the turns after the first may add to a request, tokens; 0 for workflows of one turn."""
         if self.type == "multi_turn_math":
@@ -151,11 +252,17 @@ class WorkflowSpec(Section):
         written = self.config.get("outputChars")
         # A token has a character at least, as good as always.
         output = FEEDBACK_TOKENS + (written if isinstance(written, int) else TOOL_OUTPUT_CHARS)
-        return DECLARATION_TOKENS + self._turns_after_first(TOOL_TURNS) * (max_answer_tokens + output)
+        room = self.config.get("declarationTokens", SERVED_DECLARATION_TOKENS if self.config.get("mcp") else 0)
+        declared = DECLARATION_TOKENS + (room if isinstance(room, int) else 0)
+        return declared + self._turns_after_first(TOOL_TURNS) * (max_answer_tokens + output)
 
     def _turns_after_first(self, default: int) -> int:
         written = self.config.get("numTurns")
         return max(0, (written if isinstance(written, int) else default) - 1)
+
+
+def _as_mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
 
 
 class AsyncSpec(Section):

@@ -96,9 +96,9 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         {"workflow": {"type": "rlvr"}, "agents": {}},
     ),
     (
-        "environment is needed",
+        "environment is for",
         "environment",
-        {"workflow": {"type": "tool_use"}, "environment": {}},
+        {"workflow": {"type": "tool_use", "config": {"tools": ["shell"]}}, "environment": {}},
         {"workflow": {"type": "rlvr"}, "environment": {}},
     ),
     (
@@ -441,8 +441,8 @@ FROZEN: Mapping[str, tuple[Changes, Changes]] = {
         {"workflow": {"type": "external"}, "rollout.gateway": {}, "agents": {"replicas": 2}},
     ),
     "environment": (
-        {"workflow": {"type": "tool_use"}, "environment": {}},
-        {"workflow": {"type": "tool_use"}, "environment": {"places": 2}},
+        {"workflow": {"type": "tool_use", "config": {"tools": ["shell"]}}, "environment": {}},
+        {"workflow": {"type": "tool_use", "config": {"tools": ["shell"]}}, "environment": {"places": 2}},
     ),
     "rollout.pod": ({}, {"rollout.pod.image": "a/b:1"}),
     "verifier.isolation": ({}, {"verifier.isolation": {"type": "Sandbox"}}),

@@ -63,6 +63,25 @@ def test_a_plan_says_how_many_episodes_work_at_once() -> None:
     assert line.startswith("6 episodes have a place at once, 3 in each of 2; of the 128 in flight")
 
 
+def test_a_job_whose_tools_are_all_of_servers_needs_no_environment_and_has_room_for_their_declarations() -> None:
+    document = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    del document["spec"]["environment"]
+    servers = [{"name": "search", "url": "http://search:8000/mcp"}, {"name": "clock", "command": ["clock"]}]
+    document["spec"]["data"]["template"] = "chat"
+
+    def served(**config: object) -> RLJob:
+        document["spec"]["workflow"]["config"] = {"mcp": servers, **config}
+        return load_manifest(json.dumps(document))
+
+    assert E not in suites.programs(served().spec)
+    assert [(each.name, each.place) for each in served().spec.workflow.tool_servers] == [
+        ("search", "http://search:8000/mcp"),
+        ("clock", "clock"),
+    ]
+    default, more = (served(**each).spec.longest_request for each in ({}, {"declarationTokens": 3048}))
+    assert more - default == 1000
+
+
 def test_the_engine_has_room_for_all_turns_and_what_commands_give() -> None:
     config = {"tools": ["shell"], "notation": "terminal"}
     one, many = (

@@ -30,7 +30,15 @@ class Row:
 
 
 URL = {"url": "https://example.com/v1", "model": "m"}
-SHELLS = {"workflow.type": "tool_use"}
+SHELLS = {"workflow.type": "tool_use", "workflow.config": {"tools": ["shell"]}}
+SERVED = {"name": "search", "url": "http://search.tools.svc:8000/mcp"}
+
+
+def served(*servers: object, **config: object) -> dict[str, object]:
+    """Return tool_use with these servers."""
+    return {"workflow.type": "tool_use", "workflow.config": {"mcp": list(servers), **config}}
+
+
 JUDGED = {"name": "judged", "type": "judge", "config": URL}
 
 
@@ -159,6 +167,46 @@ TABLE: dict[str, Row] = {
         {"environment": {}},
         "spec.environment.replicas is 1",
         {**SHELLS, "environment": {}},
+    ),
+    "environment of a job whose tools are all of servers": Row(
+        {**served(SERVED), "environment": {}},
+        "spec.environment.replicas is 1",
+        {**served(SERVED, tools=["shell"]), "environment": {}},
+    ),
+    "no tool at all": Row({"workflow.type": "tool_use"}, "spec.workflow.config.tools", {**SHELLS, "environment": {}}),
+    "servers that are no list": Row(
+        {"workflow.type": "tool_use", "workflow.config": {"mcp": SERVED}}, "spec.workflow.config.mcp", served(SERVED)
+    ),
+    "server with a URL and a command": Row(
+        served({**SERVED, "command": ["a"]}), "spec.workflow.config.mcp[0] is 'search'", served(SERVED)
+    ),
+    "server at a URL with a key in it": Row(
+        served({**SERVED, "url": "https://a:b@example.com/mcp"}),
+        "spec.workflow.config.mcp[0] is 'search', but its url must hold no user",
+        served({**SERVED, "url": "https://example.com/mcp", "tokenVariable": "SEARCH_TOKEN"}),
+    ),
+    "secret of a server in the manifest": Row(
+        served({"name": "a", "command": ["a"], "env": {"API_KEY": "hush"}}),
+        "spec.workflow.config.mcp[0] is 'a', but its env has API_KEY",
+        served({"name": "a", "command": ["a"], "env": {"DEPTH": "3"}, "variables": ["API_KEY"]}),
+    ),
+    "variable of rljob's own for a server": Row(
+        served({"name": "a", "command": ["a"], "variables": ["RLJOB_GATEWAY_KEY"]}),
+        "spec.workflow.config.mcp[0] is 'a', but it does not get RLJOB_GATEWAY_KEY",
+        served({"name": "a", "command": ["a"], "variables": ["GATEWAY_KEY"]}),
+    ),
+    "option that no server has": Row(
+        served({**SERVED, "uri": "x"}), "spec.workflow.config.mcp[0].uri is 'x'", served(SERVED)
+    ),
+    "two servers of one name": Row(
+        served(SERVED, SERVED),
+        "spec.workflow.config.mcp[1].name is 'search'",
+        served(SERVED, {**SERVED, "name": "other"}),
+    ),
+    "tools of servers in a terminal": Row(
+        served(SERVED, notation="terminal"),
+        "spec.workflow.config.notation is 'terminal'",
+        served(SERVED, notation="hermes"),
     ),
     "commands without an environment": Row(SHELLS, "spec.environment", {**SHELLS, "environment": {}}),
     "memory in which no shell starts": Row(

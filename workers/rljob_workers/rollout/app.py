@@ -28,10 +28,11 @@ from rljob_workers.rollout import (
 )
 from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.episodes import registry as workflows
-from rljob_workers.rollout.episodes import shell_tool
+from rljob_workers.rollout.episodes import shell_tool, tool_use
 from rljob_workers.rollout.gateway import sessions
 from rljob_workers.rollout.sync import receiver as weights
 from rljob_workers.rollout.sync import selftest, staging
+from rljob_workers.rollout.tool_servers import sessions as tool_sessions
 from rljob_workers.rpc import environment, verify, work
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import health
@@ -198,12 +199,15 @@ async def _serve(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What takes long: files, image, tokenizer, engine. model_bytes: of the files that an engine loads."""
+    """What takes long: files, image, tokenizer, engine, servers of tools. model_bytes: of the files that an engine
+    loads. listings: None without servers.
+    """
 
     model_bytes: int
     stager: staging.Stager
     tokens: tokenizer.PromptTokenizer
     engine: base.Engine
+    listings: tool_sessions.Listings | None = None
 
 
 async def _prepare(
@@ -212,6 +216,8 @@ async def _prepare(
     puller: weight_backends.PlanningPuller,
     clock: clocks.Clock,
 ) -> Prepared:
+    # First: one that is named wrongly is refused before a model is loaded.
+    listings = await listings_of(config, clock)
     model = await asyncio.to_thread(builtin.ensure_model, config.model)
     logger.info("loading %s", config.model.name, extra={"event": "loading"})
     stager = await asyncio.to_thread(
@@ -238,7 +244,7 @@ async def _prepare(
     )
     logger.info("the engine was ready", extra={"event": "loaded", "seconds": round(clock.monotonic() - began, 3)})
     model_bytes = safetensors_file.num_bytes(model)
-    return Prepared(model_bytes=model_bytes, stager=stager, tokens=tokens, engine=engine)
+    return Prepared(model_bytes=model_bytes, stager=stager, tokens=tokens, engine=engine, listings=listings)
 
 
 async def _unless_stopped(preparing: Coroutine[object, object, Prepared], stop: StopRequest) -> Prepared:
@@ -300,8 +306,8 @@ def make_worker(
     )
     runner = group.GroupRunner(
         generator=gate,
-        flow=flow_of(config, config.spec.data.template, tokens, attempts, places),
-        flow_by_suite=flows_of_suites(config, tokens, attempts, places),
+        flow=flow_of(config, config.spec.data.template, tokens, attempts, places, prepared.listings),
+        flow_by_suite=flows_of_suites(config, tokens, attempts, places, prepared.listings),
         verifiers=verifiers,
         receiver=receiver,
         max_attempts=config.spec.failure_policy.max_infra_attempts_per_prompt,
@@ -370,6 +376,7 @@ def flows_of_suites(
     tokens: tokenizer.PromptTokenizer,
     attempts: sessions.Sessions | None,
     places: shell_tool.Places | None,
+    listings: tool_sessions.Listings | None = None,
 ) -> dict[str, group.Flow]:
     """Return the flow of each suite with a template of its own. Raises ManifestError."""
     template_by_suite = {suite.name: suite.template for suite in config.spec.evaluation.suites if suite.template}
@@ -382,6 +389,7 @@ def flows_of_suites(
             ),
             attempts,
             places,
+            listings,
         )
         for suite, template in template_by_suite.items()
     }
@@ -405,6 +413,24 @@ def places_of(config: process_config.RolloutConfig, clock: clocks.Clock) -> envi
     return environment.Environments(names=config.environment_addresses, tls=config.tls, clock=clock)
 
 
+async def listings_of(
+    config: process_config.RolloutConfig, clock: clocks.Clock, *, wait_s: float | None = None
+) -> tool_sessions.Listings | None:
+    """Return the tools of the job's servers, None without one; each is waited for `wait_s`, by default as long as for a
+    place. Raises UnavailableError and ManifestError.
+    """
+    servers = config.spec.workflow.tool_servers
+    if not servers:
+        return None
+    options = workflows.options_of(config.spec.workflow.type, config.spec.workflow.config)
+    assert isinstance(options, tool_use.ToolUseConfig), "no other workflow has servers"
+    # The client, which no other workflow needs.
+    from rljob_workers.rollout.tool_servers import connection
+
+    patience_s = options.wait_seconds if wait_s is None else wait_s
+    return await tool_sessions.listings_of(servers, connection.opened, wait_s=patience_s, clock=clock)
+
+
 def _gateway(
     config: process_config.RolloutConfig, attempts: sessions.Sessions | None
 ) -> contextlib.AbstractAsyncContextManager[object] | None:
@@ -422,6 +448,7 @@ def flow_of(
     tokens: tokenizer.PromptTokenizer,
     attempts: sessions.Sessions | None,
     places: shell_tool.Places | None,
+    listings: tool_sessions.Listings | None = None,
 ) -> group.Flow:
     """Return how prompts of one template become episodes of the workflow. Raises ManifestError."""
     collector = workflows.make_collector(
@@ -433,6 +460,7 @@ def flow_of(
         code=config.user_code,
         attempts=attempts,
         places=places,
+        listings=listings,
     )
     between = None
     if attempts is not None:

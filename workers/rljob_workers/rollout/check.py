@@ -1,5 +1,6 @@
 """`rljob-rollout --check`: is the model there, can it be trained, does every prompt fit? Starts nothing."""
 
+import asyncio
 import contextlib
 import os
 import re
@@ -22,24 +23,31 @@ def findings(config: process_config.RolloutConfig, sources: Path | None) -> left
     line. `sources`: the coordinator's config.
     """
     spec, longest = config.spec, config.spec.rollout.engine.max_model_len
+    listings, warnings = None, list[str]()
     try:
+        try:
+            listings = asyncio.run(app.listings_of(config, clock.SystemClock(), wait_s=0.0))
+        except errors.UnavailableError as error:
+            # A server of the cluster cannot be reached from here, and one that starts with the job is not there yet.
+            warnings = [f"{error}; it was asked from this machine, and each rollout waits for it when it starts"]
         model = builtin.ensure_model(config.model)
         families.check(config.model.name, model, longest=longest)
         with _without_torch() if _is_all_ours(config) else contextlib.nullcontext():
             tokens = app.load_tokenizer(config, model)
         attempts = app.attempts_of(config, clock.SystemClock())
         places = app.places_of(config, clock.SystemClock())
-        app.flow_of(config, spec.data.template, tokens, attempts, places)
-        suites = app.flows_of_suites(config, tokens, attempts, places)
+        app.flow_of(config, spec.data.template, tokens, attempts, places, listings)
+        suites = app.flows_of_suites(config, tokens, attempts, places, listings)
         filters.load_predicate(spec.data.filter_groups.predicate or "", file=config.user_code)
     except errors.ManifestError as error:
-        return left_out.Findings(problems=list(error.problems))
+        return left_out.Findings(problems=list(error.problems), warnings=warnings)
     if sources is None:
-        return left_out.Findings()
+        return left_out.Findings(warnings=warnings)
     coordinator = process_config.CoordinatorConfig.model_validate_json(sources.read_bytes())
     here = records.on_this_machine(coordinator.spec, Path(coordinator.cache_dir))
     return left_out.joined(
         [
+            left_out.Findings(warnings=warnings),
             *(
                 _of_source(source, max_tokens, longest, tokens_of_it)
                 for source, max_tokens, tokens_of_it in _sources(here, tokens, suites)

@@ -27,7 +27,7 @@ KEYS = (
     "trace_id",
 )
 MASK = "***"
-_NOISY = ("httpx", "httpcore", "urllib3", "filelock", "fsspec", "asyncio", "matplotlib")
+_NOISY = ("httpx", "httpx2", "httpcore", "mcp", "urllib3", "filelock", "fsspec", "asyncio", "matplotlib")
 # Whose DEBUG lines are written: clients of language models log whole requests there.
 _OURS = frozenset({"rljob_workers", "rljob_api", "__main__"})
 _SECRET_NAME = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|KEY|PAT)(_|$)", re.IGNORECASE)

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 # Below DEBUG: lines with pieces of prompts and answers, for who develops a workflow. Off unless switched on.
 TEXT = 5
 MAX_TEXT_CHARS = 256
-# Whose lines quote what code that they carry raised: tasks that no one waited for, callbacks, handlers of requests.
-_CARRIERS = frozenset({"aiohttp", "asyncio", "concurrent", "grpc"})
+# Whose lines quote what code that they carry raised: tasks that no one waited for, callbacks, handlers of requests, and
+# messages of tool servers (`client` is the logger of a session of the package mcp).
+_CARRIERS = frozenset({"aiohttp", "asyncio", "client", "concurrent", "grpc", "mcp"})
 
 
 class RedactedError(Exception):

@@ -11,6 +11,7 @@ import torch  # noqa: F401  # here, where other tests need it, no check goes wit
 
 from rljob_api import errors, process_config, types
 from rljob_testing import models, sections
+from rljob_testing.ports import free_ports
 from rljob_workers.rollout import __main__ as program
 from rljob_workers.rollout import tokenizer
 
@@ -128,6 +129,23 @@ def test_a_missing_model_is_one_sentence(tmp_path: pathlib.Path, capsys: pytest.
     code, problems = check(rollout_config("/nowhere", tmp_path), None, capsys)
     assert code == 2
     assert problems[0].startswith("error: spec.model.name is '/nowhere', but there is no folder /nowhere;")
+
+
+def test_a_server_of_tools_that_is_named_wrongly_is_refused_and_one_that_is_not_reached_from_here_is_not(
+    model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lines(**server: object) -> list[str]:
+        changes = {"workflow.type": "tool_use", "workflow.config": {"mcp": [{"name": "search", **server}]}}
+        return check(rollout_config(str(model), tmp_path, changes), None, capsys)[1]
+
+    assert lines(command=["no-such-program"]) == [
+        "error: spec.workflow.config.mcp[0]: command of search begins with 'no-such-program', which is no program here:"
+        " it must be in the image of spec.rollout, or on the machine of rljob run"
+    ]
+    (port,) = free_ports(1)
+    (warning,) = (line for line in lines(url=f"http://127.0.0.1:{port}/mcp") if line.startswith("warning: "))
+    assert "spec.workflow.config.mcp[0]: MCP server search (http://127.0.0.1:" in warning
+    assert "each rollout waits for it when it starts" in warning
 
 
 @pytest.mark.covers("workflows 3")

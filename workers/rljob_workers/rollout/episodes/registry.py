@@ -17,6 +17,7 @@ from rljob_workers.rollout.episodes import (
 )
 from rljob_workers.rollout.episodes import options as options_module
 from rljob_workers.rollout.gateway import episode_calls, external, sessions
+from rljob_workers.rollout.tool_servers import sessions as tool_sessions
 
 
 class RlvrConfig(pydantic.BaseModel):
@@ -64,9 +65,11 @@ def make_collector(
     code: str = "",
     attempts: sessions.Sessions | None = None,
     places: shell_tool.Places | None = None,
+    listings: tool_sessions.Listings | None = None,
 ) -> protocols.RolloutCollector:
     """Return the collector of `workflow`, which may be module:Class or plugin:<name>; `code` is the user's file;
-    `attempts`: where agents outside take theirs, for workflow external; `places`: with a shell, for tool_use.
+    `attempts`: where agents outside take theirs, for workflow external; `places`: with a shell, for tool_use, as is
+    `listings`: of tools of servers, None where no server was asked.
 
     Raises ManifestError that names the field, its value and what there is.
     """
@@ -80,9 +83,11 @@ def make_collector(
     if isinstance(options, multi_turn.MultiTurnConfig):
         return multi_turn.MultiTurnCollector(options, tokens=tokens, template=template, max_model_len=max_model_len)
     if isinstance(options, tool_use.ToolUseConfig):
-        assert places is not None, "a manifest with workflow tool_use has an environment"
+        offer = None
+        if listings is not None:
+            offer = tool_sessions.Offer.of(listings, has_shell=places is not None, tokens=tokens)
         return tool_use.ToolUseCollector(
-            options, tokens=tokens, template=template, max_model_len=max_model_len, places=places
+            options, tokens=tokens, template=template, max_model_len=max_model_len, places=places, offer=offer
         )
     if isinstance(options, ExternalConfig):
         assert attempts is not None, "a manifest with workflow external has a gateway"

@@ -6,6 +6,7 @@ A record's `tests` are commands that run where the model worked, once it is done
 the share that passes. Without them the job's verifiers grade the last answer. Text is never decoded and encoded again.
 """
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +16,20 @@ import pydantic
 import pydantic.alias_generators
 
 from rljob_api import errors, types
-from rljob_api.manifest.rollout import TOOL_OUTPUT_CHARS, TOOL_TURNS
+from rljob_api.manifest.rollout import (
+    MOST_TOOL_SERVERS,
+    SERVED_DECLARATION_TOKENS,
+    TERMINAL,
+    TOOL_OUTPUT_CHARS,
+    TOOL_TURNS,
+    ToolServer,
+)
 from rljob_workers.rollout import generation, prompts
 from rljob_workers.rollout.episodes import agent, protocols, rows, shell_tool, turns
 from rljob_workers.rollout.gateway import conversation, episode_calls, rendering
 from rljob_workers.rollout.gateway import tools as reading
+from rljob_workers.rollout.tool_servers import catalog, sessions
 
-TERMINAL = "terminal"
 NOTATION_FIELD = "spec.workflow.config.notation"
 SHELL: Mapping[str, object] = {
     "type": "function",
@@ -35,13 +43,15 @@ SHELL: Mapping[str, object] = {
         },
     },
 }
-_DECLARED = json.dumps([SHELL])
 # Without the space after it: tokens of words begin with theirs.
 _PROMPT, _EXIT = "$", "exit"
+# Of names that a model which called another tool is shown.
+_MOST_NAMES = 32
 
 
 class ToolUseConfig(pydantic.BaseModel):
-    """`workflow.config` of tool_use. notation: how the model writes calls: `auto`, as its chat template shows; the name
+    """`workflow.config` of tool_use. mcp: servers of further tools, whose declarations may take `declaration_tokens` of
+    the prompt. notation: how the model writes calls: `auto`, as its chat template shows; the name
     of a parser of vLLM; or `terminal`, each answer a line after "$", of which `exit` is the last.
     """
 
@@ -49,7 +59,9 @@ class ToolUseConfig(pydantic.BaseModel):
         extra="forbid", frozen=True, alias_generator=pydantic.alias_generators.to_camel, populate_by_name=True
     )
 
-    tools: tuple[Literal["shell"]]
+    tools: tuple[Literal["shell"], ...] = pydantic.Field(default=(), max_length=1)
+    mcp: tuple[ToolServer, ...] = pydantic.Field(default=(), max_length=MOST_TOOL_SERVERS)
+    declaration_tokens: int = pydantic.Field(default=SERVED_DECLARATION_TOKENS, ge=1, le=1_000_000)
     notation: str = pydantic.Field(default=reading.AUTO, min_length=1, max_length=64)
     num_turns: int = pydantic.Field(default=TOOL_TURNS, ge=1, le=64)
     command_seconds: float = pydantic.Field(default=30.0, gt=0, le=600)
@@ -60,9 +72,11 @@ class ToolUseConfig(pydantic.BaseModel):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A command of the model's, or why it is none, which the model is told instead of an output."""
+    """A command of the model's, a call of a server's tool, or why it is neither, which the model reads as output."""
 
     command: str = ""
+    tool: catalog.Tool | None = None
+    arguments: Mapping[str, object] = dataclasses.field(default_factory=dict)
     refused: str = ""
 
 
@@ -104,29 +118,49 @@ class Terminal:
 
 
 class Calls:
-    """A conversation by the model's chat template, in which the tool is declared."""
+    """A conversation by the model's chat template, in which the tools are declared."""
 
     stops: Sequence[str] = ()
 
-    def __init__(self, asker: turns.Asker, notation: reading.Notation) -> None:
+    def __init__(
+        self, asker: turns.Asker, notation: reading.Notation, *, tools: catalog.Catalog, has_shell: bool
+    ) -> None:
         self._asker, self._tokens = asker, asker.tokens
+        self._tools, self._has_shell = tools, has_shell
+        self._declared = declared(tools, has_shell=has_shell)
         self._reader = episode_calls.ToolReader(tokens=asker.tokens, notation=notation)
         self._messages: list[Mapping[str, object]] = []
         self._calls: Sequence[conversation.ToolCall] = ()
 
     def opening(self, task: protocols.Task) -> tuple[int, ...]:
-        """Return the prompt with the tool declared, which `task.input_ids` are without."""
+        """Return the prompt with the tools declared, which `task.input_ids` are without."""
         prompt = task.record.columns.get("prompt")
         # The loader's messages are checked.
         messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": str(prompt)}]
         self._messages = [dict(message) for message in messages]
-        return self._tokens.chat_ids(self._messages, tools=[SHELL])
+        return self._tokens.chat_ids(self._messages, tools=self._declared)
 
     def requests(self, answer: turns.Answer, *, name: str) -> Sequence[Request]:
-        message = self._reader.output(answer, conversation.Call(tools=_DECLARED), name=name)
+        message = self._reader.output(answer, conversation.Call(tools=json.dumps(self._declared)), name=name)
         self._calls = message.tool_calls
         self._messages += rendering.as_template_reads([message])
-        return [_request(call) for call in message.tool_calls]
+        return [self._request(call) for call in message.tool_calls]
+
+    def _request(self, call: conversation.ToolCall) -> Request:
+        arguments = json.loads(call.arguments)
+        if call.name == "shell" and self._has_shell:
+            command = arguments.get("command")
+            if not isinstance(command, str) or not command.strip():
+                return Request(refused="[refused: shell needs command, a text that is not empty]")
+            return Request(command=command)
+        tool = self._tools.get(call.name)
+        if tool is None:
+            names = [*(["shell"] if self._has_shell else []), *self._tools][:_MOST_NAMES]
+            only = f"{names[0]} alone" if len(names) == 1 else ", ".join(names)
+            return Request(refused=f"[refused: there is no such tool; there is {only}]")
+        if problem := tool.problem(arguments):
+            return Request(refused=f"[refused: {problem}]")
+        return Request(tool=tool, arguments=arguments)
 
     def results(self, context: tuple[int, ...], outputs: Sequence[str]) -> tuple[int, ...]:
         answers = [
@@ -135,17 +169,31 @@ class Calls:
         ]
         before = list(self._messages)
         self._messages += rendering.as_template_reads(answers)
-        between = self._tokens.continuation_ids(before, self._messages, tools=[SHELL])
+        between = self._tokens.continuation_ids(before, self._messages, tools=self._declared)
         return self._asker.closing_ids(context) + between
 
 
-def _request(call: conversation.ToolCall) -> Request:
-    command = json.loads(call.arguments).get("command")
-    if call.name != "shell":
-        return Request(refused="[refused: there is no such tool; there is shell alone]")
-    if not isinstance(command, str) or not command.strip():
-        return Request(refused="[refused: shell needs command, a text that is not empty]")
-    return Request(command=command)
+def declared(tools: catalog.Catalog, *, has_shell: bool) -> list[Mapping[str, object]]:
+    """Return all tools as a chat template takes them, the shell first."""
+    return [*([SHELL] if has_shell else []), *(tool.declaration for tool in tools.values())]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Hands:
+    """What one episode acts with; None for what it has not."""
+
+    shell: shell_tool.EpisodeShell | None
+    servers: sessions.EpisodeSessions | None
+
+    async def output(self, request: Request) -> str:
+        """Return what the model sees of a request. Raises PlaceError, UnavailableError and DataError."""
+        if request.refused:
+            return request.refused
+        if request.tool is not None:
+            assert self.servers is not None, "a tool is of a server"
+            return await self.servers.run(request.tool, request.arguments)
+        assert self.shell is not None, "a command is the shell's"
+        return await self.shell.run(request.command)
 
 
 class ToolUseCollector:
@@ -158,11 +206,14 @@ class ToolUseCollector:
         tokens: protocols.Tokens,
         template: str,
         max_model_len: int,
-        places: shell_tool.Places,
+        places: shell_tool.Places | None = None,
+        offer: sessions.Offer | None = None,
     ) -> None:
-        """`places` are where commands run. Raises ManifestError for a model or template that cannot call tools."""
+        """`places` are where commands run, `offer` what the servers of `config.mcp` have: None for a check that asks
+        none. Raises ManifestError for a model or template that cannot call tools.
+        """
         self._config, self._asker = config, turns.Asker(tokens=tokens, template=template)
-        self._max_model_len, self._places = max_model_len, places
+        self._max_model_len, self._places, self._offer = max_model_len, places, offer
         self._limits = shell_tool.Limits(
             command_s=config.command_seconds, output_chars=config.output_chars, wait_s=config.wait_seconds
         )
@@ -184,7 +235,10 @@ class ToolUseCollector:
                 f" known: name one of vLLM's parsers, or use {TERMINAL}"
             )
         _check_template(tokens)
-        return lambda: Calls(self._asker, notation)
+        tools: catalog.Catalog = self._offer.tools if self._offer is not None else {}
+        has_shell = self._places is not None
+        _check_length(tokens, tools, most=self._config.declaration_tokens)
+        return lambda: Calls(self._asker, notation, tools=tools, has_shell=has_shell)
 
     async def arun_episode(
         self,
@@ -195,16 +249,30 @@ class ToolUseCollector:
         grader: protocols.Grader,
         seed: int,
     ) -> protocols.Episode | None:
-        """Let the model act until it is done. Raises PlaceError for a place that is lost: the attempt is made again."""
+        """Let the model act until it is done. Raises PlaceError for a place that is lost, and UnavailableError for a
+        server: the attempt is made again.
+        """
         where = f"record {task.query_id} of {task.record.source}"
         files = shell_tool.files_of(task.record.columns, where=where)
         tests = shell_tool.tests_of(task.record.columns, where=where)
+        if self._places is None and (files or tests):
+            raise errors.DataError(
+                f"{where}: column '{'tests' if tests else 'files'}' needs the tool shell, in whose place tests run and"
+                " files are: add it to spec.workflow.config.tools, or leave the column out"
+            )
         client = turns.EpisodeClient(inner=llm_client, seed=seed, max_model_len=self._max_model_len)
         transcript, row, answers = self._begin(), rows.RowBuilder(), list[turns.Answer]()
         row.insert(transcript.opening(task))
-        async with shell_tool.EpisodeShell(self._places, task.query_id, files=files, limits=self._limits) as shell:
-            is_whole = await self._act(transcript, row, answers, shell, client, gconfig, task.query_id)
-            share = await shell.share_passed(tests) if tests else None
+        async with contextlib.AsyncExitStack() as stack:
+            shell = servers = None
+            if self._places is not None:
+                episode_shell = shell_tool.EpisodeShell(self._places, task.query_id, files=files, limits=self._limits)
+                shell = await stack.enter_async_context(episode_shell)
+            if self._offer is not None:
+                servers = await stack.enter_async_context(self._offer.sessions(self._limits))
+            hands = Hands(shell=shell, servers=servers)
+            is_whole = await self._act(transcript, row, answers, hands, client, gconfig, task.query_id)
+            share = await shell.share_passed(tests) if shell is not None and tests else None
         # The place is free again: a grader answers once all members of the group ask it, and some may wait for one.
         if share is None:
             last = await turns.graded(answers[-1], grader, prompt=task.prompt_text)
@@ -227,7 +295,7 @@ class ToolUseCollector:
         transcript: Transcript,
         row: rows.RowBuilder,
         answers: list[turns.Answer],
-        shell: shell_tool.EpisodeShell,
+        hands: Hands,
         client: turns.EpisodeClient,
         gconfig: types.Sampling,
         name: str,
@@ -248,7 +316,7 @@ class ToolUseCollector:
             requests = [] if answer.result.truncated else transcript.requests(answer, name=f"{name}-{index}")
             if not requests:
                 return True
-            outputs = [request.refused or await shell.run(request.command) for request in requests]
+            outputs = [await hands.output(request) for request in requests]
             if index + 1 == self._config.num_turns:
                 return True
             results = transcript.results(tuple(row.ids), [self._asker.tokens.plain(output) for output in outputs])
@@ -277,3 +345,15 @@ def _check_template(tokens: protocols.Tokens) -> None:
             "spec.workflow.type is 'tool_use', but the model's chat template does not append what tools gave to the"
             f" turns before: use another model, or notation {TERMINAL}"
         ) from error
+
+
+def _check_length(tokens: protocols.Tokens, tools: catalog.Catalog, *, most: int) -> None:
+    """Raise ManifestError for declarations of tools that take more of a prompt than they may."""
+    question: list[Mapping[str, object]] = [{"role": "user", "content": "a"}]
+    without = len(tokens.chat_ids(question, tools=[SHELL]))
+    length = len(tokens.chat_ids(question, tools=[SHELL, *declared(tools, has_shell=False)])) - without
+    if length > most:
+        raise errors.ManifestError(
+            f"spec.workflow.config.declarationTokens is {most}, but the declarations of {len(tools)} tools of"
+            f" {catalog.FIELD} take {length} tokens of each prompt: name fewer in tools of the servers, or raise it"
+        )
