@@ -136,7 +136,7 @@ def test_a_new_request_finds_no_prefix_of_the_old_weights(rig, folders) -> None:
 
 
 def test_all_that_earlier_requests_began_with_is_found_in_the_cache(rig) -> None:
-    """Blocks of 16 or 32 tokens: a prompt of 100 for 8 answers at once, then each answer goes on twice, as a fork does."""
+    """Blocks of 16 or 32: a prompt of 100 tokens for 8 answers at once, then each answer goes on twice, as a fork."""
     take_if_needed(rig, 1)
     sampling = types.Sampling(max_tokens=40, ignore_eos=True)
 

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx2
 import mcp
@@ -53,7 +53,8 @@ class McpSession:
 
     async def start(self) -> None:
         """Return once the server has answered. Raises UnavailableError and ManifestError."""
-        await asyncio.wait({self._session, self._holder}, timeout=_OPEN_S, return_when=asyncio.FIRST_COMPLETED)
+        first: set[asyncio.Future[Any]] = {self._session, self._holder}
+        await asyncio.wait(first, timeout=_OPEN_S, return_when=asyncio.FIRST_COMPLETED)
         if not self._session.done():
             raise await self._failure(f"no answer in {_OPEN_S:.0f} s")
 

@@ -127,7 +127,7 @@ def allow_small_blocks() -> None:
     def sizes(kv_cache_spec: object = None) -> list[int | MultipleOf]:  # noqa: ARG001  # vLLM's own name
         return [MultipleOf(16)]
 
-    CPUAttentionBackend.get_supported_kernel_block_sizes = staticmethod(sizes)  # type: ignore[assignment]  # the patch
+    CPUAttentionBackend.get_supported_kernel_block_sizes = staticmethod(sizes)  # type: ignore[method-assign]  # the patch
 
 
 def add_adapters_once() -> None:
