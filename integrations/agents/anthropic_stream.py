@@ -8,7 +8,7 @@ MAX_TOKENS = 16
 
 
 def play(session: sessions.Session) -> float:
-    """Return 1 for the sum."""
+    """Return what the answer scores."""
     client = anthropic.Anthropic(
         # It adds /v1 itself.
         base_url=session.base_url.removesuffix("/v1"),
@@ -23,7 +23,7 @@ def play(session: sessions.Session) -> float:
         model=sessions.MODEL, system=SYSTEM, messages=messages, max_tokens=MAX_TOKENS
     ) as stream:
         text = "".join(stream.text_stream)
-    return float(session.is_right(text))
+    return session.score(text)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import langchain_core.messages as messages
 import langchain_mcp_adapters.client as mcp_client
 import langchain_mcp_adapters.tools as mcp_tools
 import langchain_openai
+import langgraph.errors
 import sessions
 
 TOOL = "calculate"
@@ -47,7 +48,11 @@ async def converse(session: sessions.Session) -> float:
     given = conversation(session)
     async with client.session("calculator") as server:
         agent = langchain.agents.create_agent(model, await mcp_tools.load_mcp_tools(server))
-        state = await agent.ainvoke({"messages": given}, {"recursion_limit": MOST_STEPS})
+        try:
+            state = await agent.ainvoke({"messages": given}, {"recursion_limit": MOST_STEPS})
+        except langgraph.errors.GraphRecursionError:
+            # It was still calling the tool.
+            return CALLED
     added = state["messages"][len(given) :]
     if session.is_right(str(added[-1].content)):
         return 1.0

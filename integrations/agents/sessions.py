@@ -24,6 +24,7 @@ WAIT_S = 20
 RETRY_S = 1.0
 CALL_S = 600.0
 LONGEST_REASON = 500
+NUMBER = 0.25
 _SUM = re.compile(r"(\d+) \+ (\d+) = (\d*)")
 
 
@@ -48,6 +49,10 @@ class Session:
             (f"{first} + {second}", answer) for first, second, answer in _SUM.findall(self.task["prompt"]) if answer
         ]
 
+    def score(self, text: str) -> float:
+        """Return 1 for the answer, NUMBER for a number and nothing else."""
+        return 1.0 if self.is_right(text) else NUMBER * text.strip().isdigit()
+
     def is_right(self, text: str) -> bool:
         """Return whether the first number of a text is the answer."""
         return re.findall(r"\d+", text)[:1] == [self.task["answer"]]
@@ -64,8 +69,12 @@ def serve(play: Play, *, num_sessions: int) -> None:
     # A line for each call, with the address of its session.
     for name in ("httpx", "httpx2", "LiteLLM"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    for _ in range(num_sessions):
-        threading.Thread(target=_play_forever, args=(play,)).start()
+    threads = [threading.Thread(target=_play_forever, args=(play,), daemon=True) for _ in range(num_sessions)]
+    for thread in threads:
+        thread.start()
+    # Once the main thread returns, executors take nothing new, and with them asyncio's.
+    for thread in threads:
+        thread.join()
 
 
 def _play_forever(play: Play) -> None:
@@ -95,7 +104,10 @@ def attempt(play: Play, session: Session) -> None:
     try:
         reward = play(session)
     except Exception as error:  # noqa: BLE001  # boundary: a program of others may raise anything, and none is a reward
-        logger.warning("gave an attempt up: %s: %.*s", type(error).__name__, LONGEST_REASON, error)
+        cause: BaseException = error
+        while isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
+        logger.warning("gave an attempt up: %s: %.*s", type(cause).__name__, LONGEST_REASON, cause)
         _post(f"{session.base_url}/abandon", session.api_key, {})
     else:
         _post(f"{session.base_url}/close", session.api_key, {"reward": reward})

@@ -38,14 +38,14 @@ async def test_an_agent_of_the_openai_package_is_served_and_its_two_turns_are_on
     async with scene_of(command("openai_chat"), AGENTS, key_file=tmp_path / "key") as scene:
         assert await scene.rows(RECORD, RIGHT) == [(1.0, 1, LONG)]
         assert await scene.rows(RECORD, WRONG, RIGHT) == [(0.5, 2, 2 * LONG)]
-        assert await scene.rows(RECORD, WRONG, WRONG) == [(0.0, 2, 2 * LONG)]
+        assert await scene.rows(RECORD, WRONG, WRONG) == [(0.125, 2, 2 * LONG)]
         assert scene.requests[0] == "u:12 + 7 =;a:19;u:46 + 31 =;a:77;u:33 + 47 =;a:"
 
 
 async def test_an_agent_of_the_anthropic_package_reads_a_stream(tmp_path: pathlib.Path) -> None:
     async with scene_of(command("anthropic_stream"), AGENTS, key_file=tmp_path / "key") as scene:
         assert await scene.rows(RECORD, RIGHT) == [(1.0, 1, LONG)]
-        assert await scene.rows(RECORD, WRONG) == [(0.0, 1, LONG)]
+        assert await scene.rows(RECORD, WRONG) == [(0.25, 1, LONG)]
         assert scene.requests[0].startswith("s:Answer with a number.;u:12 + 7 =;")
 
 
