@@ -45,15 +45,15 @@ async def converse(session: sessions.Session) -> float:
         model=sessions.MODEL, base_url=session.base_url, api_key=session.api_key, max_retries=0
     )
     client = mcp_client.MultiServerMCPClient({"calculator": SERVER})
-    given = conversation(session)
+    prompt = conversation(session)
     async with client.session("calculator") as server:
         agent = langchain.agents.create_agent(model, await mcp_tools.load_mcp_tools(server))
         try:
-            state = await agent.ainvoke({"messages": given}, {"recursion_limit": MOST_STEPS})
+            state = await agent.ainvoke({"messages": prompt}, {"recursion_limit": MOST_STEPS})
         except langgraph.errors.GraphRecursionError:
             # It was still calling the tool.
             return CALLED
-    added = state["messages"][len(given) :]
+    added = state["messages"][len(prompt) :]
     if session.is_right(str(added[-1].content)):
         return 1.0
     return CALLED * any(isinstance(message, messages.ToolMessage) for message in added)
