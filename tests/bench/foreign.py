@@ -53,14 +53,14 @@ class Seen:
     problem: str = ""
 
 
-def anywhere(command: str, out: pathlib.Path, venvs: pathlib.Path | None) -> str:
-    """Return a command for a checkout in any place, where folders are those of docs/integrations.md."""
+def anywhere(text: str, out: pathlib.Path, venvs: pathlib.Path | None) -> str:
+    """Return a text for a checkout in any place, where folders are those of docs/integrations.md."""
     places = {str(out): "$PWD/build/foreign", str(examples.ROOT): "$PWD"}
     if venvs is not None:
         places = {str(venvs.absolute()): "$PWD/venvs", **places}
     for place, name in places.items():
-        command = command.replace(place, name)
-    return command
+        text = text.replace(place, name)
+    return text
 
 
 def versions(thing: Thing, python: pathlib.Path) -> str:
@@ -87,7 +87,7 @@ def measure(thing: Thing, out: pathlib.Path, venvs: pathlib.Path | None, steps: 
     start = time.monotonic()
     try:
         code, output = run.run(thing.manifest, timeout_s=TIMEOUT_S, settings=settings, variables=thing.variables(place))
-        problem = "" if code == 0 else f"exit code {code}: {output[-600:]}"
+        problem = "" if code == 0 else anywhere(f"exit code {code}: {output[-600:]}", out, venvs)
     except subprocess.TimeoutExpired:
         problem = f"did not end within {TIMEOUT_S:g} s"
     finally:
@@ -99,7 +99,12 @@ def measure(thing: Thing, out: pathlib.Path, venvs: pathlib.Path | None, steps: 
         name=thing.name, versions=versions(thing, python), command=anywhere(shlex.join(command), out, venvs),
         problem=problem, wall_s=round(time.monotonic() - start),
     )  # fmt: skip
-    return seen if problem else dataclasses.replace(seen, **figures(run), problem=run.audit())
+    if not problem:
+        seen = dataclasses.replace(seen, **figures(run), problem=run.audit())
+    # Two gigabytes that nothing reads any more.
+    for part in ("checkpoints", "export", "state/weights"):
+        shutil.rmtree(folder / "run" / part, ignore_errors=True)
+    return seen
 
 
 def figures(run: runs.RunFolder) -> dict[str, object]:

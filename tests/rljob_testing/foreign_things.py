@@ -149,6 +149,7 @@ THINGS: Sequence[Thing] = (
         venv="mini-swe-agent",
         settings=program("mini_swe.py", **LONG),
         configured="`api_base`, model `openai/policy`, its class for texts, its environment `bubblewrap`",
+        remark="no answer is a command; those that it cannot read it leaves out of the conversation: a row each",
     ),
     Thing(
         name="reverse-text",
@@ -159,6 +160,7 @@ THINGS: Sequence[Thing] = (
         settings=of_verifiers("reverse_text", texts),
         variables=offline,
         configured="`harness.id: null`, `runtime.type: subprocess`, `dataset_name`: a folder of texts",
+        remark="no answer has the tags that it asks for",
     ),
     Thing(
         name="hangman",
@@ -179,6 +181,7 @@ THINGS: Sequence[Thing] = (
         settings=with_tools(of_verifiers("glossary", lambda _: {})),
         variables=offline,
         configured="`harness.id: null`, `runtime.type: subprocess`; a chat template that shows tools",
+        remark="no call could be read, so its server was never asked",
     ),
     Thing(
         name="langchain-mcp",
@@ -211,6 +214,7 @@ THINGS: Sequence[Thing] = (
         venv="smolagents",
         settings=with_tools(program("smolagents_tools.py")),
         configured='`api_base`, `api_key`, `tool_choice="auto"`, `retry=False`; a chat template that shows tools',
+        remark="no call could be read; its third call asks for a final answer with another prompt, a row of its own",
     ),
 )
 
