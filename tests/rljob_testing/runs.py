@@ -8,7 +8,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from rljob_testing import jobs
@@ -24,11 +25,15 @@ class RunFolder:
         self._started: list[subprocess.Popen[str]] = []
 
     def start(
-        self, manifest: pathlib.Path, run_dir: str = "run", settings: Sequence[str] = ()
+        self,
+        manifest: pathlib.Path,
+        run_dir: str = "run",
+        settings: Sequence[str] = (),
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> "subprocess.Popen[str]":
         command = [RLJOB, "run", str(manifest), "--run-dir", str(self.folder / run_dir)]
         command += [part for setting in settings for part in ("--set", setting)]
-        environment = {**os.environ, "RLJOB_CACHE_DIR": str(self._cache)}
+        environment = {**os.environ, **variables, "RLJOB_CACHE_DIR": str(self._cache)}
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -47,9 +52,14 @@ class RunFolder:
             process.communicate()
 
     def run(
-        self, manifest: pathlib.Path, run_dir: str = "run", timeout_s: float = 600, settings: Sequence[str] = ()
+        self,
+        manifest: pathlib.Path,
+        run_dir: str = "run",
+        timeout_s: float = 600,
+        settings: Sequence[str] = (),
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[int, str]:
-        process = self.start(manifest, run_dir, settings)
+        process = self.start(manifest, run_dir, settings, variables)
         output, _ = process.communicate(timeout=timeout_s)
         return process.returncode, output
 

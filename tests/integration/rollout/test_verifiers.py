@@ -6,22 +6,16 @@ import os
 import pathlib
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 
-from rljob_api import process_config, types
-from rljob_testing import episodes, examples
-from rljob_testing import rollout as fakes
+from rljob_testing import agent_scene, examples
 from rljob_testing.runs import RunFolder
-from rljob_workers.rollout.episodes import protocols
-from rljob_workers.rollout.gateway import episode_calls, external, network, sessions
-from rljob_workers.runtime import clock as clocks
 
 PYTHON = os.environ.get("RLJOB_VERIFIERS_PYTHON", "")
 INTEGRATION = examples.ROOT / "integrations/verifiers"
-KEY = "a key of the gateway's own"
 LOCAL = {"agent": {"runtime": {"type": "subprocess"}}}
 # A chat program of the library's own for each run, which uv gives an environment from the package index.
 NULL = {"agent": {"runtime": {"type": "subprocess"}, "harness": {"id": "null"}}}
@@ -84,56 +78,12 @@ def exported(
     return [json.loads(line) for line in (folder / "addition.jsonl").read_text().splitlines()]
 
 
-@contextlib.contextmanager
-def agents(folder: pathlib.Path, gateway: str, environment: str, options: dict[str, Any]) -> Iterator[None]:
-    """Play an environment for a gateway for the length of the block."""
-    (folder / "key").write_text(KEY)
-    scripts = pathlib.Path(PYTHON).absolute().parent
-    env = {
-        **os.environ,
-        "PATH": f"{scripts}:{os.environ['PATH']}",
-        "RLJOB_GATEWAY": gateway,
-        "RLJOB_GATEWAY_KEY_FILE": str(folder / "key"),
-    }
-    command = [".venv/bin/python", "agent.py", "run", f"--environment={environment}", f"--args={json.dumps(options)}"]
-    process = subprocess.Popen([*command, "--sessions=2"], cwd=folder, env=env)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
-
-
-class Scene:
-    """Plays episodes by the library, through the real gateway."""
-
-    def __init__(self, open_sessions: sessions.Sessions) -> None:
-        self._collector = external.ExternalCollector(
-            open_sessions=open_sessions, config=episode_calls.ProxyConfig(export="concat"), tokens=fakes.FakeTokens(),
-            template="chat", max_model_len=1024,
-        )  # fmt: skip
-
-    async def rows(self, columns: dict[str, Any], *answers: str) -> list[tuple[float, int, int]]:
-        """Return reward, turns and sampled tokens of each row of an episode in which the engine gives these answers."""
-        record = types.PromptRecord(prompt_id=columns["id"], source="addition", columns=columns)
-        episode = await self._collector.arun_episode(
-            llm_client=episodes.FakeModel(*((*answer.encode(), episodes.EOS) for answer in answers)),
-            gconfig=types.Sampling(max_tokens=8),
-            task=protocols.Task(record=record, input_ids=(10, 11), prompt_text=""),
-            grader=episodes.FakeGrader(), seed=1,
-        )  # fmt: skip
-        assert episode is not None
-        return [(row.reward, row.num_turns, row.num_sampled) for row in episode.rows]
-
-
 @contextlib.asynccontextmanager
-async def scene_of(folder: pathlib.Path, environment: str, options: dict[str, Any]) -> AsyncIterator[Scene]:
-    limits = sessions.Limits(most=8, idle_s=900.0, session_s=900.0)
-    attempts = sessions.Sessions(limits, clocks.SystemClock())
-    where = process_config.GatewayConfig(bind_host="127.0.0.1", host="127.0.0.1", port=0)
-    async with network.Gateway(where, attempts, KEY) as gateway:
-        with agents(folder, gateway.address, environment, options):
-            yield Scene(attempts)
+async def scene_of(folder: pathlib.Path, environment: str, options: dict[str, Any]) -> AsyncIterator[agent_scene.Scene]:
+    """Play an environment for a gateway for the length of the block."""
+    command = [".venv/bin/python", "agent.py", "run", f"--environment={environment}", f"--args={json.dumps(options)}"]
+    async with agent_scene.scene_of([*command, "--sessions=2"], folder, key_file=folder / "key") as scene:
+        yield scene
 
 
 @pytest.mark.parametrize("options", [LOCAL, NULL], ids=["harness-in-process", "library-s-own-harness"])

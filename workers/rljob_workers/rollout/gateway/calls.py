@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 8 << 20
 PATH = "/{session}/v1/{api:.+}"
+MODELS = "models"
 Find = Callable[[str], sessions.Session | None]
 
 
@@ -35,6 +36,8 @@ async def serve(request: web.Request, find: Find) -> web.StreamResponse:
     dialect = registry.DIALECTS.get(api, registry.OTHER)
     try:
         session = session_of(request, find)
+        if api == MODELS and request.method == "GET":
+            return web.json_response(fields.models())
         if api not in registry.DIALECTS or request.method != "POST":
             raise RefusedError(404, "not_found", f"POST one of {', '.join(registry.DIALECTS)}; there is no {api:.80}")
         with session.call():

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Protocol
 
+MODEL = "policy"
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
 
 
@@ -41,7 +42,7 @@ class Call:
     max_tokens: int | None = None
     stream: bool = False
     include_usage: bool = False
-    model: str = "policy"
+    model: str = MODEL
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,15 @@ import httpx2
 import openai
 import pydantic
 import pytest
+from anthropic import pagination as anthropic_pagination
 from anthropic.types import message as anthropic_message
+from openai import pagination as openai_pagination
 from openai import types as openai_types
 from openai.types import chat, responses
 
 from rljob_api import types
 from rljob_workers.rollout.gateway import conversation
-from rljob_workers.rollout.gateway.dialects import registry
+from rljob_workers.rollout.gateway.dialects import fields, registry
 
 SAMPLING = types.Sampling()
 CALL, NEXT = (conversation.ToolCall(id=id_, name="add", arguments='{"a": 1}') for id_ in ("call-1", "call-2"))
@@ -38,6 +40,14 @@ ANSWERS = {
     "text and call": conversation.Message(role="assistant", content="ho", tool_calls=(CALL, NEXT)),
 }
 EVENT: pydantic.TypeAdapter[responses.ResponseStreamEvent] = pydantic.TypeAdapter(responses.ResponseStreamEvent)
+
+CACHE = {"type": "ephemeral"}
+# What clients say of caches and queues.
+LABELS: dict[str, dict[str, object]] = {
+    "chat/completions": {"service_tier": "auto", "prompt_cache_retention": "24h", "prompt_cache_options": {}},
+    "responses": {"service_tier": "flex", "prompt_cache_key": "k"},
+    "messages": {"service_tier": "standard_only", "cache_control": CACHE},
+}
 
 any_answer = pytest.mark.parametrize("answer", ANSWERS)
 cut_or_not = pytest.mark.parametrize("truncated", [False, True])
@@ -210,3 +220,16 @@ async def test_a_refusal_is_the_error_of_the_client(api: str, status: int) -> No
         with pytest.raises(openai.APIStatusError) as failed:
             await client.post(f"/{api}", cast_to=object, body={})
         assert (failed.value.code, "a sentence" in failed.value.message) == ("a_code", True)
+
+
+@pytest.mark.parametrize("api", LABELS)
+def test_what_a_client_says_of_caches_and_queues_changes_no_call(api: str) -> None:
+    dialect = registry.DIALECTS[api]
+    assert dialect.read({**BODIES[api], **LABELS[api]}, SAMPLING) == dialect.read(BODIES[api], SAMPLING)
+
+
+def test_the_list_of_models_is_what_either_client_reads() -> None:
+    listed = fields.models()
+    of_openai = openai_pagination.SyncPage[openai_types.Model].model_validate(listed)
+    of_anthropic = anthropic_pagination.SyncPage[anthropic.types.ModelInfo].model_validate(listed)
+    assert [model.id for model in of_openai.data] == [model.id for model in of_anthropic.data] == ["policy"]

@@ -458,3 +458,17 @@ async def test_refusals_have_the_form_of_the_api(api: str, place: str) -> None:
     }
     expected = ("not_found", "invalid_api_key") if api == "models" else kinds[place]
     assert tuple(answer.json()["error"][place] for answer in agent.answers[:2]) == expected
+
+
+async def test_the_one_model_is_listed_for_the_key_of_the_session() -> None:
+    async def script(agent: Agent) -> float:
+        for key in (agent.key, "wrong"):
+            headers = {"Authorization": f"Bearer {key}"}
+            agent.answers.append(await agent.http.get(f"{agent.base_url}/models", headers=headers))
+        return 0.0
+
+    agent = Agent(script)
+    await run(agent, episodes.FakeModel())
+    listed, refused = agent.answers
+    assert [model["id"] for model in listed.json()["data"]] == ["policy"]
+    assert refused.status_code == 401

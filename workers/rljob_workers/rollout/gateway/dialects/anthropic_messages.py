@@ -7,12 +7,15 @@ from rljob_api import types
 from rljob_workers.rollout.gateway import conversation
 from rljob_workers.rollout.gateway.dialects import fields
 
-_SERVED = frozenset(
-    {"model", "metadata", "max_tokens", "messages", "stop_sequences", "system", "tools", "tool_choice", "stream"}
-)
-_NEUTRAL: Mapping[str, object] = {"thinking": {"type": "disabled"}, "service_tier": "auto"}
-# What it asks of a cache changes no answer.
+# What it asks of a cache changes no answer, of a message, of a tool or of the whole call; nor does how soon it comes.
 _CACHE = "cache_control"
+_SERVED = frozenset(
+    {
+        "model", "metadata", "max_tokens", "messages", "stop_sequences", "system", "tools", "tool_choice", "stream",
+        "service_tier", _CACHE,
+    }
+)  # fmt: skip
+_NEUTRAL: Mapping[str, object] = {"thinking": {"type": "disabled"}}
 _TOOL_KEYS = {"name", "description", "input_schema", "type", _CACHE}
 _KIND_BY_STATUS = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",

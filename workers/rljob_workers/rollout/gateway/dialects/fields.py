@@ -85,7 +85,17 @@ def include_usage(body: Mapping[str, object]) -> bool:
 
 def model(body: Mapping[str, object]) -> str:
     """Return the name that the answer repeats: there is one model."""
-    return str(body.get("model", "policy"))
+    return str(body.get("model", conversation.MODEL))
+
+
+def models() -> Json:
+    """Return the list of the one model, as both clients read it: some programs ask for it before their first call."""
+    name = conversation.MODEL
+    entry: Json = {
+        "id": name, "object": "model", "created": 0, "owned_by": "rljob",
+        "type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z", "lifecycle": "active",
+    }  # fmt: skip
+    return {"object": "list", "data": [entry], "has_more": False, "first_id": name, "last_id": name}
 
 
 def listed(value: object, key: str) -> list[tuple[object, str]]:

@@ -7,8 +7,14 @@ from rljob_workers.rollout.gateway.dialects import fields
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _TOOL_KEYS = {"name", "description", "parameters", "strict"}
-# Fields that name the caller or what is kept of the call: nothing depends on them here.
-LABELS = frozenset({"model", "user", "metadata", "store", "safety_identifier", "prompt_cache_key"})
+# Fields that name the caller, what is kept of the call, or how soon and from which cache it is answered: what is
+# sampled depends on none of them.
+LABELS = frozenset(
+    {
+        "model", "user", "metadata", "store", "safety_identifier", "service_tier", "prompt_cache_key",
+        "prompt_cache_options", "prompt_cache_retention",
+    }
+)  # fmt: skip
 END = "data: [DONE]\n\n"
 
 
