@@ -23,8 +23,7 @@ def play(session: sessions.Session) -> float:
         model=sessions.MODEL, system=SYSTEM, messages=messages, max_tokens=MAX_TOKENS
     ) as stream:
         text = "".join(stream.text_stream)
-    score: float = session.score(text)
-    return score
+    return float(session.score(text))
 
 
 if __name__ == "__main__":

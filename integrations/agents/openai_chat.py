@@ -20,8 +20,7 @@ def play(session: sessions.Session) -> float:
         share = SECOND_TRY
         messages += [{"role": "assistant", "content": text}, {"role": "user", "content": f"No. {session.question} ="}]
         text = answer_of(client, messages)
-    score: float = session.score(text)
-    return share * score
+    return float(share * session.score(text))
 
 
 def answer_of(client: openai.OpenAI, messages: list[dict[str, str]]) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import gymnasium
 from gymnasium import spaces, wrappers
@@ -20,7 +21,7 @@ def move_of(answer: str) -> int:
 class FrozenLake(gymnasium.Wrapper[str, str, int, int]):
     """The map is what the environment prints; the reward is its own."""
 
-    def __init__(self, config: Mapping[str, object]) -> None:
+    def __init__(self, config: Mapping[str, Any]) -> None:
         """`config` is spec.workflow.config: what `gymnasium.make` takes."""
         lake = gymnasium.make("FrozenLake-v1", render_mode="ansi", **config)
         shown = wrappers.TransformObservation(lake, lambda _: f"{lake.render()}\n{ASK}", TEXT)
