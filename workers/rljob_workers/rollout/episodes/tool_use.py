@@ -123,11 +123,11 @@ class Calls:
     stops: Sequence[str] = ()
 
     def __init__(
-        self, asker: turns.Asker, notation: reading.Notation, *, tools: catalog.Catalog, has_shell: bool
+        self, asker: turns.Asker, notation: reading.Notation, *, tools: catalog.Catalog, declarations: "Declarations"
     ) -> None:
         self._asker, self._tokens = asker, asker.tokens
-        self._tools, self._has_shell = tools, has_shell
-        self._declared = declared(tools, has_shell=has_shell)
+        self._tools, self._has_shell = tools, declarations.has_shell
+        self._declared, self._call = declarations.tools, declarations.call
         self._reader = episode_calls.ToolReader(tokens=asker.tokens, notation=notation)
         self._messages: list[Mapping[str, object]] = []
         self._calls: Sequence[conversation.ToolCall] = ()
@@ -141,7 +141,7 @@ class Calls:
         return self._tokens.chat_ids(self._messages, tools=self._declared)
 
     def requests(self, answer: turns.Answer, *, name: str) -> Sequence[Request]:
-        message = self._reader.output(answer, conversation.Call(tools=json.dumps(self._declared)), name=name)
+        message = self._reader.output(answer, self._call, name=name)
         self._calls = message.tool_calls
         self._messages += rendering.as_template_reads([message])
         return [self._request(call) for call in message.tool_calls]
@@ -173,9 +173,14 @@ class Calls:
         return self._asker.closing_ids(context) + between
 
 
-def declared(tools: catalog.Catalog, *, has_shell: bool) -> list[Mapping[str, object]]:
-    """Return all tools as a chat template takes them, the shell first."""
-    return [*([SHELL] if has_shell else []), *(tool.declaration for tool in tools.values())]
+class Declarations:
+    """All tools as a chat template takes them, the shell first; the same in every episode, so made once."""
+
+    def __init__(self, tools: catalog.Catalog, *, has_shell: bool) -> None:
+        self.has_shell = has_shell
+        self.tools = [*([SHELL] if has_shell else []), *(tool.declaration for tool in tools.values())]
+        # What an answer's calls are read against.
+        self.call = conversation.Call(tools=json.dumps(self.tools))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,9 +241,9 @@ class ToolUseCollector:
             )
         _check_template(tokens)
         tools: catalog.Catalog = self._offer.tools if self._offer is not None else {}
-        has_shell = self._places is not None
         _check_length(tokens, tools, most=self._config.declaration_tokens)
-        return lambda: Calls(self._asker, notation, tools=tools, has_shell=has_shell)
+        declarations = Declarations(tools, has_shell=self._places is not None)
+        return lambda: Calls(self._asker, notation, tools=tools, declarations=declarations)
 
     async def arun_episode(
         self,
@@ -351,7 +356,7 @@ def _check_length(tokens: protocols.Tokens, tools: catalog.Catalog, *, most: int
     """Raise ManifestError for declarations of tools that take more of a prompt than they may."""
     question: list[Mapping[str, object]] = [{"role": "user", "content": "a"}]
     without = len(tokens.chat_ids(question, tools=[SHELL]))
-    length = len(tokens.chat_ids(question, tools=[SHELL, *declared(tools, has_shell=False)])) - without
+    length = len(tokens.chat_ids(question, tools=Declarations(tools, has_shell=True).tools)) - without
     if length > most:
         raise errors.ManifestError(
             f"spec.workflow.config.declarationTokens is {most}, but the declarations of {len(tools)} tools of"
