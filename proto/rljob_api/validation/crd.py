@@ -189,7 +189,10 @@ TRANSITIONS = (
 
 
 def transition_rules(schema: Schema) -> Iterator[CelRule]:
-    """Yield the rules that compare two states; a field that may be absent is compared by presence too."""
+    """Yield the rules that compare two states; a field that may be absent is compared by presence too.
+
+    The comparison comes first: each status that is written asks all of them, and reading the conditions costs more.
+    """
     yield from TRANSITIONS
     for path in frozen(schema):
         unchanged = _unchanged(schema, f"spec.{path}", "self.spec", "oldSelf.spec", path)
@@ -197,7 +200,7 @@ def transition_rules(schema: Schema) -> Iterator[CelRule]:
             at="",
             field=f"spec.{path}",
             reason=FORBIDDEN,
-            rule=f"{_MAY_CHANGE} || {unchanged}",
+            rule=f"{unchanged} || {_MAY_CHANGE}",
             message=f"{path} is frozen while the job has pods: suspend it and wait until it is Suspended",
         )
     yield CelRule(
@@ -213,7 +216,7 @@ def transition_rules(schema: Schema) -> Iterator[CelRule]:
             at="",
             field=f"spec.{path}",
             reason=FORBIDDEN,
-            rule=f"!has(oldSelf.status) || !has(oldSelf.status.lastCheckpoint) || {unchanged}",
+            rule=f"{unchanged} || !has(oldSelf.status) || !has(oldSelf.status.lastCheckpoint)",
             message=f"{path} is frozen once a checkpoint exists: make a new job with resumeFrom",
         )
 
