@@ -7,6 +7,7 @@ Writes are those of the API server's audit log, by the operator's own account.
 
 import contextlib
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -19,6 +20,9 @@ from rljob_testing.operator_load import Load, Shape, StandIn, spread
 from rljob_testing.operator_process import OperatorProcess
 from rljob_testing.operator_series import Series, share_within, total
 
+SWITCH = "RLJOB_SCALE_JOBS"
+# Key of the sizes in thresholds.yaml.
+CHOSEN = int(os.environ.get(SWITCH, "200"))
 RUNNING, ENDING, ENCRYPTED = "running", "ending", "encrypted"
 _TO_CHILD = "rljob_operator_spec_to_child_seconds"
 # Without a write for this long, nothing is under way any more.
@@ -31,7 +35,7 @@ _IDLE_S = 5.0
 class Size:
     """How much of everything. Numbers of jobs but for namespaces, rollouts, nodes (of each job), edits and seconds.
 
-    within_s: how long one wait may take before the story is given up.
+    within_s: how long one wait may take before the story is given up. ends_with: the last chapter that is told.
     """
 
     jobs: int
@@ -45,6 +49,7 @@ class Size:
     interrupted: int
     quiet_s: float
     within_s: float
+    ends_with: str
 
     @property
     def suspended(self) -> int:
@@ -80,16 +85,18 @@ class Table:
         return Load(self._api, namespaces, check=self._operator.check)
 
     def tell(self) -> dict[str, float]:
-        """Return all figures; each chapter prints its own, since the whole may take an hour."""
+        """Return the figures of all chapters; each prints its own, since the whole may take an hour."""
         chapters = (
             self._idle, self._one_life, self._burst, self._edits, self._rest, self._cold_start, self._trainers_fail,
             self._kill, self._delete, self._encrypted_burst,
         )  # fmt: skip
         for chapter in chapters:
-            known, began = set(self.figures), time.monotonic()
+            known, began, name = set(self.figures), time.monotonic(), chapter.__name__.lstrip("_")
             chapter()
-            found = ", ".join(f"{name} {value:.2f}" for name, value in self.figures.items() if name not in known)
-            print(f"{chapter.__name__.lstrip('_')} took {time.monotonic() - began:.0f} s: {found}", flush=True)
+            found = ", ".join(f"{each} {value:.2f}" for each, value in self.figures.items() if each not in known)
+            print(f"{name} took {time.monotonic() - began:.0f} s: {found}", flush=True)
+            if name == self._size.ends_with:
+                break
         return self.figures
 
     def _delete(self) -> None:

@@ -19,10 +19,8 @@ from rljob_testing.operator_audit import AuditLog
 from rljob_testing.operator_load import spread, standing_in
 from rljob_testing.operator_process import OperatorProcess
 from rljob_testing.operator_stage import IMAGES
-from rljob_testing.operator_table import ENCRYPTED, ENDING, RUNNING, Size, Table
+from rljob_testing.operator_table import CHOSEN, ENCRYPTED, ENDING, RUNNING, SWITCH, Size, Table
 
-_SWITCH = "RLJOB_SCALE_JOBS"
-CHOSEN = int(os.environ.get(_SWITCH, "200"))
 LIMITS: dict[str, Any] = yaml.safe_load(pathlib.Path(__file__).with_name("thresholds.yaml").read_text())
 # The cluster's own controllers must not be what is measured.
 _FAST = {
@@ -45,8 +43,8 @@ def chosen() -> int:
 @pytest.fixture(scope="module")
 def scale_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LightCluster, AuditLog]]:
     """An API server that records what the operator's account asks for."""
-    if os.environ.get("CI") != "true" and _SWITCH not in os.environ:
-        pytest.skip(f"the table at scale takes five minutes and was not asked for ({_SWITCH}=200)")
+    if os.environ.get("CI") != "true" and SWITCH not in os.environ:
+        pytest.skip(f"the table at scale takes five minutes and was not asked for ({SWITCH}=200)")
     for name in (*binaries.LIGHT, "helm"):
         program_or_skip(name)
     folder = tmp_path_factory.mktemp("scale")
