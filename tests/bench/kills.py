@@ -10,6 +10,9 @@ After all of them, or `--limit-s`, the run is interrupted and looked at: nothing
 is lost, no group is trained twice, no rollout served a half-applied version, and the ledger's audit is clean. Called
 again with the same folder it continues with the same runs; Ctrl-C ends it after the bursts under way. Exit 1 if
 anything of it does not hold, or a run hung or ended.
+
+With `--taught` the job learns from a teacher, which lives in the trainer (`--roles trainer` kills nothing else), and
+every sampled token of every step must have been given the log-probability that the named model gives it.
 """
 
 import argparse
@@ -70,6 +73,9 @@ _CHANGES: Mapping[str, object] = {
     "verifier": {"rewards": [{"name": "parity", "type": "parity:parity"}]},
     "workflow": {"type": "rlvr", "code": {"path": "parity.py"}},
 }
+# In float32, so that a teacher and the named model differ by rounding alone; the random one is another than the policy.
+_TAUGHT: Mapping[str, object] = {"trainer__dtype": "float32"}
+_TEACHER_SEED, MOST_DISTANCE = 1, 1e-3
 _PARITY = """def parity(completion_ids, **row):
     return float(sum(completion_ids) % 2)
 """
@@ -119,26 +125,26 @@ class Recovery:
     steps: int
 
 
-def plan(number: int, engine: str, chance: random.Random, *, most: int) -> list[Strike]:
+def plan(number: int, engine: str, chance: random.Random, *, most: int, of: Sequence[str] = ROLES) -> list[Strike]:
     """Return the strikes of burst `number` (from 1): one for each role in turn, and in between many of some roles."""
     if number % 2 == 1 or most == 1:
-        return [Strike(after_s=0.0, roles=[ROLES[(number - 1) // 2 % len(ROLES)]])]
+        return [Strike(after_s=0.0, roles=[of[(number - 1) // 2 % len(of)]])]
     size, spread_s = min(most, chance.randint(*_SIZE[engine])), chance.uniform(*_SPREAD_S[engine])
     times = sorted(chance.uniform(0.0, spread_s) for _ in range(size))
-    struck = chance.sample(ROLES, chance.randint(1, len(ROLES)))
+    struck = chance.sample(of, chance.randint(1, len(of)))
     return [Strike(after_s=after_s, roles=chance.sample(struck, len(struck))) for after_s in times]
 
 
 class Bench:
     """A run in a folder: started, killed at, ended, and looked at."""
 
-    def __init__(self, folder: pathlib.Path, engine: str) -> None:
-        """Make model, records and manifest, if they are not there yet."""
-        self.folder, self._engine = folder.absolute(), engine
+    def __init__(self, folder: pathlib.Path, engine: str, *, taught: bool = False) -> None:
+        """Make models, records and manifest, if they are not there yet. taught: with a teacher."""
+        self.folder, self._engine, self._taught = folder.absolute(), engine, taught
         self.run_dir = layout.RunDir(self.folder / "run")
         self.witness = self.folder / "witness.jsonl"
         self._kills, self._recoveries = self.folder / "kills.jsonl", self.folder / "recoveries.jsonl"
-        self._manifest = self.folder / "job.yaml"
+        self._manifest, self._teacher = self.folder / "job.yaml", self.folder / "teacher"
         self._process: subprocess.Popen[str] | None = None
         self._steps, self._read_to = 0, 0
         self._struck: set[tuple[int, float]] = set()
@@ -147,7 +153,11 @@ class Bench:
             models.make_tiny_llama(self.folder / "model")
             task = jobs.make_task(self.folder, num_train=128, num_held_out=1)
             (self.folder / "parity.py").write_text(_PARITY)
-            self._manifest.write_text(json.dumps(jobs.manifest(task, dict(_CHANGES))))
+            changes = dict(_CHANGES)
+            if taught:
+                models.make_tiny_llama(self._teacher, seed=_TEACHER_SEED)
+                changes |= {**_TAUGHT, "teacher": {"model": str(self._teacher)}}
+            self._manifest.write_text(json.dumps(jobs.manifest(task, changes)))
 
     def kills(self) -> list[Kill]:
         """Return all kills of this folder's run."""
@@ -164,6 +174,7 @@ class Bench:
             **os.environ,
             witnessed_trainer.WITNESS: str(self.witness),
             witnessed_rollout.ENGINE: self._engine,
+            **({witnessed_trainer.TEACHER: str(self._teacher)} if self._taught else {}),
         }
         output = (self.folder / "output.log").open("a")
         command = [sys.executable, "-c", _DRIVER, str(self._manifest), str(self.run_dir.path)]
@@ -248,6 +259,8 @@ class Bench:
         wrong = {version for version, held in served if version in hashes and hashes[version] != held}
         found += [f"version {version} was served half applied" for version in sorted(wrong)]
         found += trained_twice(line for line in seen if "trained" in line)
+        if self._taught:
+            found += taught_wrongly(line for line in seen if "trained" in line)
         trained = any(line["groups"] for line in seen if "trained" in line)
         if not (accepted and trained and {version for version, _ in served} & hashes.keys()):
             found.append(
@@ -362,6 +375,22 @@ def trained_twice(trained: Iterable[Mapping[str, object]]) -> list[str]:
     return found + [f"group {group} was trained in steps {', '.join(of)}" for group, of in many.items()]
 
 
+def taught_wrongly(trained: Iterable[Mapping[str, object]]) -> list[str]:
+    """Return, as sentences, which updates had a sampled token that the named teacher did not score."""
+    sentences = map(_wrongly_taught, trained)
+    return [sentence for sentence in sentences if sentence]
+
+
+def _wrongly_taught(line: Mapping[str, object]) -> str:
+    taught, sampled, distance = line["taught"], line["sampled"], line["distance"]
+    assert isinstance(distance, float), "the witness wrote it"
+    if not sampled or taught != sampled:
+        return f"step {line['trained']}: the teacher scored {taught} of {sampled} tokens"
+    if distance > MOST_DISTANCE:
+        return f"step {line['trained']}: the teacher is {distance:.3g} nats from the model that is named"
+    return ""
+
+
 def _lines(path: pathlib.Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -432,20 +461,24 @@ def bench(
     limit_s: float = math.inf,
     runs: int = 1,
     interrupted: threading.Event | None = None,
+    roles: Sequence[str] = ROLES,
+    taught: bool = False,
 ) -> Result:
     """Kill until there were `num_kills` in all of this folder's runs, the time is up, or `interrupted` is set.
 
     The runs continue side by side.
     """
     ends = time.monotonic() + limit_s
-    benches = [Bench(folder / f"run-{number}", engine) for number in range(runs)]
+    benches = [Bench(folder / f"run-{number}", engine, taught=taught) for number in range(runs)]
 
     def left() -> int:
         over = time.monotonic() > ends or (interrupted is not None and interrupted.is_set())
         return 0 if over else num_kills - sum(len(one.kills()) for one in benches)
 
     with concurrent.futures.ThreadPoolExecutor(runs) as threads:
-        problems = threads.map(lambda pair: _kill_at(pair[1], f"{seed} {pair[0]}", engine, left), enumerate(benches))
+        problems = threads.map(
+            lambda pair: _kill_at(pair[1], f"{seed} {pair[0]}", engine, left, roles), enumerate(benches)
+        )
     return Result(
         kills=[kill for one in benches for kill in one.kills()],
         recoveries=[recovery for one in benches for recovery in one.recoveries()],
@@ -453,7 +486,7 @@ def bench(
     )
 
 
-def _kill_at(run: Bench, seed: str, engine: str, left: Callable[[], int]) -> list[str]:
+def _kill_at(run: Bench, seed: str, engine: str, left: Callable[[], int], roles: Sequence[str]) -> list[str]:
     """Kill at one run while `left` says that kills are; return what does not hold of it."""
     number = max((kill.burst for kill in run.kills()), default=0)
     chance = random.Random(f"{seed} {number}")
@@ -461,7 +494,7 @@ def _kill_at(run: Bench, seed: str, engine: str, left: Callable[[], int]) -> lis
         run.start()
         while (most := left()) > 0:
             number += 1
-            done = run.burst(number, plan(number, engine, chance, most=most), chance)
+            done = run.burst(number, plan(number, engine, chance, most=most, of=roles), chance)
             told = f"{run.folder.name} burst {number:4}: {done.kills:3} kills, {most - done.kills:5} to go"
             print(f"{told}, recovered in {done.recovered_s:6.1f} s", file=sys.stderr, flush=True)
         run.stop()
@@ -481,7 +514,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no further burst after so many seconds")
     parser.add_argument("--runs", type=int, default=1, help="how many runs at the same time")
+    parser.add_argument("--roles", default=",".join(ROLES), help="whose processes are killed")
+    parser.add_argument("--taught", action="store_true", help="with a teacher, whose every word is checked")
     given = parser.parse_args()
+    roles = given.roles.split(",")
+    if unknown := [role for role in roles if role not in ROLES]:
+        parser.error(f"--roles: {unknown[0]!r} is none of {', '.join(ROLES)}")
     interrupted = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: interrupted.set())
     result = bench(
@@ -492,6 +530,8 @@ def main() -> int:
         limit_s=given.limit_s,
         runs=given.runs,
         interrupted=interrupted,
+        roles=roles,
+        taught=given.taught,
     )
     print("\n".join([*summary(result), *(f"does not hold: {problem}" for problem in result.problems)]))
     print(f"{len(result.kills)} kills, engine {given.engine}, {len(result.problems)} things do not hold")

@@ -3,6 +3,8 @@
 `python -m rljob_testing.witnessed_trainer --config FILE`, one JSON object a line into $RLJOB_WITNESS:
     {"trained": step, "groups": [ids], "digest": text}    reported before the coordinator hears of the step
 
+With $RLJOB_WITNESS_TEACHER, the folder of the job's teacher, also what `witnessed_teacher.said_of` returns.
+
 The launcher starts this module again as each rank; there RANK is set.
 """
 
@@ -10,6 +12,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import pathlib
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +21,7 @@ from rljob_workers.rpc import train as batches
 from rljob_workers.trainer import __main__ as program
 from rljob_workers.trainer import worker
 
-WITNESS = "RLJOB_WITNESS"
+WITNESS, TEACHER = "RLJOB_WITNESS", "RLJOB_WITNESS_TEACHER"
 
 
 def tell(**what: object) -> None:
@@ -36,6 +39,7 @@ class WitnessedBatches(batches.BatchClient):
         fetched = super().fetch(step=step, rank=rank, world_size=world_size, wait_s=wait_s, stop=stop)
         self._groups = sorted({row.group_id for batch in fetched[1] for row in batch.rows})
         self._digest = digest(fetched[1])
+        self._batches = fetched[1]
         return fetched
 
     def commit_step(
@@ -48,7 +52,7 @@ class WitnessedBatches(batches.BatchClient):
         storage_problem: str = "",
     ) -> None:
         """Tell, then commit."""
-        tell(trained=step, groups=self._groups, digest=self._digest)
+        tell(trained=step, groups=self._groups, digest=self._digest, **_said(self._batches))
         super().commit_step(
             step=step,
             stats=stats,
@@ -56,6 +60,14 @@ class WitnessedBatches(batches.BatchClient):
             finished_at=finished_at,
             storage_problem=storage_problem,
         )
+
+
+def _said(micro_batches: Sequence[types.MicroBatch]) -> Mapping[str, object]:
+    if TEACHER not in os.environ:
+        return {}
+    from rljob_testing import witnessed_teacher
+
+    return witnessed_teacher.said_of(micro_batches, pathlib.Path(os.environ[TEACHER]))
 
 
 def digest(micro_batches: Sequence[types.MicroBatch]) -> str:
@@ -75,6 +87,10 @@ def main() -> int:
         return program.main(sys.argv[1:])
     # Where the rank that puts all together looks for it.
     vars(batches)["BatchClient"] = WitnessedBatches
+    if TEACHER in os.environ:
+        from rljob_testing import witnessed_teacher
+
+        witnessed_teacher.install()
     return worker.main()
 
 

@@ -10,7 +10,8 @@ import pytest
 import yaml
 from tests.bench import kills, runner
 
-from rljob_testing import witnessed_rollout
+from rljob_api import types
+from rljob_testing import witnessed_rollout, witnessed_teacher
 from rljob_workers.coordinator.ledger import database
 from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.engines.vllm import engine
@@ -143,3 +144,35 @@ def test_steps_are_counted_once_their_line_is_whole(bench: kills.Bench) -> None:
     # The coordinator that is started again cuts the torn line off.
     history.write_bytes(b'{"seq":1,"kind":"step"}\n{"seq":2,"kind":"version"}\n{"seq":3,"kind":"step"}\n')
     assert bench.num_steps() == 2
+
+
+def test_kills_of_one_role_are_of_it_alone() -> None:
+    plans = [kills.plan(number, "fake", random.Random(number), most=40, of=("trainer",)) for number in range(1, 9)]
+    assert {role for strikes in plans for strike in strikes for role in strike.roles} == {"trainer"}
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        ({"taught": 8, "sampled": 8, "distance": 1e-5}, []),
+        ({"taught": 7, "sampled": 8, "distance": float("inf")}, ["step 3: the teacher scored 7 of 8 tokens"]),
+        ({"taught": 0, "sampled": 0, "distance": 0.0}, ["step 3: the teacher scored 0 of 0 tokens"]),
+        (
+            {"taught": 8, "sampled": 8, "distance": 0.5},
+            ["step 3: the teacher is 0.5 nats from the model that is named"],
+        ),
+    ],
+)
+def test_a_step_that_the_named_teacher_did_not_score_whole_is_told(seen: dict[str, object], said: list[str]) -> None:
+    assert kills.taught_wrongly([{"trained": 3, **seen}]) == said
+
+
+def test_a_token_sees_its_segment_up_to_itself_and_all_segments_above() -> None:
+    segments = [
+        types.Segment(start=0, end=3),
+        types.Segment(start=3, end=5, parent=0),
+        types.Segment(start=5, end=8, parent=1),
+    ]
+    segments.append(types.Segment(start=8, end=10, parent=0))
+    assert witnessed_teacher.path(segments, 6) == [0, 1, 2, 3, 4, 5, 6]
+    assert witnessed_teacher.path(segments, 9) == [0, 1, 2, 8, 9]
