@@ -1,4 +1,4 @@
-"""An environment of verifiers, as a package for it is written: sums in one call, and a harness in the same process.
+"""An environment of verifiers, as a package for it is written: sums in one call.
 
 Nothing in it knows what trains the model: `vf-eval addition` evaluates any model on it.
 """
@@ -7,10 +7,11 @@ import random
 import re
 from collections.abc import Iterator
 
-import httpx
 import verifiers.v1 as vf
+from one_call import OneCallHarness
 
-__all__ = ["AdditionHarness", "AdditionTaskset"]
+# A task set brings the harness that it is played with by default.
+__all__ = ["AdditionTaskset", "OneCallHarness"]
 
 EXAMPLES = ((12, 7), (46, 31), (58, 9), (24, 67))
 
@@ -57,32 +58,3 @@ class AdditionTaskset(vf.Taskset[AdditionTask, AdditionConfig]):
             prompt = [message for pair in EXAMPLES for message in (question(*pair), reply(*pair))]
             data = AdditionData(prompt=[*prompt, question(first, second)], answer=str(first + second))
             yield AdditionTask(data, self.config.task)
-
-
-class AdditionHarness(vf.Harness[vf.HarnessConfig]):
-    """A call for each turn, without the process for each run that the library's own harnesses start."""
-
-    APPENDS_SYSTEM_PROMPT = True
-    SUPPORTS_RESUME = True
-    EXECUTES_CODE = False
-    NEEDS_CONTAINER = False
-
-    async def launch(
-        self,
-        ctx: vf.ModelContext,
-        trace: vf.Trace,  # noqa: ARG002
-        runtime: vf.Runtime,  # noqa: ARG002
-        endpoint: str,
-        secret: str,
-        mcp_urls: dict[str, str],  # noqa: ARG002
-        data: vf.TaskData,
-    ) -> vf.ProgramResult:
-        messages = [message.model_dump(exclude_none=True) for message in data.prompt]
-        body = {"model": ctx.model, "messages": messages}
-        async with httpx.AsyncClient(trust_env=False, timeout=None) as http:
-            answer = await http.post(
-                f"{endpoint}/chat/completions", json=body, headers={"Authorization": f"Bearer {secret}"}
-            )
-        return vf.ProgramResult(
-            exit_code=int(answer.is_error), stdout="", stderr=answer.text if answer.is_error else ""
-        )

@@ -57,7 +57,7 @@ pytestmark = [
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     """Return a folder with the integration's files and the library's environment at `.venv`."""
-    for name in ("agent.py", "addition.py", "addition-cpu.yaml"):
+    for name in ("agent.py", "addition.py", "one_call.py", "addition-cpu.yaml"):
         shutil.copy(INTEGRATION / name, tmp_path)
     (tmp_path / ".venv").symlink_to(pathlib.Path(PYTHON).absolute().parents[1])
     return tmp_path
@@ -100,7 +100,7 @@ async def test_the_library_plays_a_session_and_its_reward_is_that_of_the_row(
 
 async def test_turns_of_the_library_become_one_row(folder: pathlib.Path) -> None:
     (folder / "guessing.py").write_text(GUESSING)
-    local = {"player": {**LOCAL["agent"], "harness": {"id": "addition"}}}
+    local = {"player": {**LOCAL["agent"], "harness": {"id": "one_call"}}}
     first, second, *_ = exported(folder, "guessing", local)
     right, wrong = first["answer"], second["answer"]
     async with scene_of(folder, "guessing", local) as scene:

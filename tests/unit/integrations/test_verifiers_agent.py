@@ -312,8 +312,9 @@ def test_a_task_becomes_a_record_with_its_columns() -> None:
     ]  # fmt: skip
 
 
-def test_the_example_s_manifest_is_accepted_and_its_command_names_what_is_there() -> None:
-    text = (FOLDER / "addition-cpu.yaml").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["addition-cpu", "reverse-text-cpu"])
+def test_an_example_s_manifest_is_accepted_and_its_command_names_what_is_there(name: str) -> None:
+    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
     spec = load.load_manifest(text).spec
     assert rules.problems(spec) == []
     assert spec.agents is not None
@@ -322,4 +323,4 @@ def test_the_example_s_manifest_is_accepted_and_its_command_names_what_is_there(
     # The command in its head exports the same tasks.
     assert f"--args '{options}'" in text
     assert json.loads(options)["agent"]["runtime"] == {"type": "subprocess"}
-    assert yaml.safe_load(text)["metadata"]["name"] == "addition-cpu"
+    assert yaml.safe_load(text)["metadata"]["name"] == name
