@@ -125,9 +125,13 @@ class Recovery:
     steps: int
 
 
-def plan(number: int, engine: str, chance: random.Random, *, most: int, of: Sequence[str] = ROLES) -> list[Strike]:
-    """Return the strikes of burst `number` (from 1): one for each role in turn, and in between many of some roles."""
-    if number % 2 == 1 or most == 1:
+def plan(
+    number: int, engine: str, chance: random.Random, *, most: int, of: Sequence[str] = ROLES, alone: bool = False
+) -> list[Strike]:
+    """Return the strikes of burst `number` (from 1): one for each role in turn, and in between many of some roles.
+    alone: one each time.
+    """
+    if alone or number % 2 == 1 or most == 1:
         return [Strike(after_s=0.0, roles=[of[(number - 1) // 2 % len(of)]])]
     size, spread_s = min(most, chance.randint(*_SIZE[engine])), chance.uniform(*_SPREAD_S[engine])
     times = sorted(chance.uniform(0.0, spread_s) for _ in range(size))
@@ -463,6 +467,7 @@ def bench(
     interrupted: threading.Event | None = None,
     roles: Sequence[str] = ROLES,
     taught: bool = False,
+    alone: bool = False,
 ) -> Result:
     """Kill until there were `num_kills` in all of this folder's runs, the time is up, or `interrupted` is set.
 
@@ -477,7 +482,7 @@ def bench(
 
     with concurrent.futures.ThreadPoolExecutor(runs) as threads:
         problems = threads.map(
-            lambda pair: _kill_at(pair[1], f"{seed} {pair[0]}", engine, left, roles), enumerate(benches)
+            lambda pair: _kill_at(pair[1], f"{seed} {pair[0]}", engine, left, roles, alone), enumerate(benches)
         )
     return Result(
         kills=[kill for one in benches for kill in one.kills()],
@@ -486,7 +491,9 @@ def bench(
     )
 
 
-def _kill_at(run: Bench, seed: str, engine: str, left: Callable[[], int], roles: Sequence[str]) -> list[str]:
+def _kill_at(
+    run: Bench, seed: str, engine: str, left: Callable[[], int], roles: Sequence[str], alone: bool
+) -> list[str]:
     """Kill at one run while `left` says that kills are; return what does not hold of it."""
     number = max((kill.burst for kill in run.kills()), default=0)
     chance = random.Random(f"{seed} {number}")
@@ -494,7 +501,7 @@ def _kill_at(run: Bench, seed: str, engine: str, left: Callable[[], int], roles:
         run.start()
         while (most := left()) > 0:
             number += 1
-            done = run.burst(number, plan(number, engine, chance, most=most, of=roles), chance)
+            done = run.burst(number, plan(number, engine, chance, most=most, of=roles, alone=alone), chance)
             told = f"{run.folder.name} burst {number:4}: {done.kills:3} kills, {most - done.kills:5} to go"
             print(f"{told}, recovered in {done.recovered_s:6.1f} s", file=sys.stderr, flush=True)
         run.stop()
@@ -515,6 +522,7 @@ def main() -> int:
     parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no further burst after so many seconds")
     parser.add_argument("--runs", type=int, default=1, help="how many runs at the same time")
     parser.add_argument("--roles", default=",".join(ROLES), help="whose processes are killed")
+    parser.add_argument("--alone", action="store_true", help="one kill at a time, each of a run that has recovered")
     parser.add_argument("--taught", action="store_true", help="with a teacher, whose every word is checked")
     given = parser.parse_args()
     roles = given.roles.split(",")
@@ -532,6 +540,7 @@ def main() -> int:
         interrupted=interrupted,
         roles=roles,
         taught=given.taught,
+        alone=given.alone,
     )
     print("\n".join([*summary(result), *(f"does not hold: {problem}" for problem in result.problems)]))
     print(f"{len(result.kills)} kills, engine {given.engine}, {len(result.problems)} things do not hold")

@@ -149,6 +149,8 @@ def test_steps_are_counted_once_their_line_is_whole(bench: kills.Bench) -> None:
 def test_kills_of_one_role_are_of_it_alone() -> None:
     plans = [kills.plan(number, "fake", random.Random(number), most=40, of=("trainer",)) for number in range(1, 9)]
     assert {role for strikes in plans for strike in strikes for role in strike.roles} == {"trainer"}
+    alone = [kills.plan(number, "fake", random.Random(number), most=40, alone=True) for number in range(1, 9)]
+    assert [len(strikes) for strikes in alone] == [1] * 8
 
 
 @pytest.mark.parametrize(
