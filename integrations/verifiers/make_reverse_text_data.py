@@ -21,24 +21,24 @@ FOLDER = pathlib.Path(__file__).parent
 
 def texts() -> list[str]:
     """Return texts without repeats, in random order."""
-    draw, made = random.Random(SEED), dict[str, None]()
-    while len(made) < NUM_TEXTS + NUM_EXAMPLES:
-        made[" ".join(draw.choices(LETTERS, k=draw.choice(LENGTHS)))] = None
-    return list(made)
+    draw, distinct = random.Random(SEED), dict[str, None]()
+    while len(distinct) < NUM_TEXTS + NUM_EXAMPLES:
+        distinct[" ".join(draw.choices(LETTERS, k=draw.choice(LENGTHS)))] = None
+    return list(distinct)
 
 
 def example(text: str) -> dict[str, object]:
     """Return a conversation with the right answer."""
-    said = (("system", SYSTEM), ("user", text), ("assistant", f"<reversed_text>{text[::-1]}</reversed_text>"))
-    return {"messages": [{"role": role, "content": content} for role, content in said]}
+    messages = (("system", SYSTEM), ("user", text), ("assistant", f"<reversed_text>{text[::-1]}</reversed_text>"))
+    return {"messages": [{"role": role, "content": content} for role, content in messages]}
 
 
 def main() -> None:
     """Write both files."""
-    made = texts()
+    distinct = texts()
     (FOLDER / "texts").mkdir(exist_ok=True)
-    write(FOLDER / "texts/train.jsonl", [{"prompt": text} for text in made[:NUM_TEXTS]])
-    write(FOLDER / "examples.jsonl", [example(text) for text in made[NUM_TEXTS:]])
+    write(FOLDER / "texts/train.jsonl", [{"prompt": text} for text in distinct[:NUM_TEXTS]])
+    write(FOLDER / "examples.jsonl", [example(text) for text in distinct[NUM_TEXTS:]])
 
 
 def write(path: pathlib.Path, records: Sequence[dict[str, object]]) -> None:

@@ -109,6 +109,9 @@ def settings(cell: Cell) -> list[str]:
             *LOSSES[cell.loss],
             "checkpoint.everySteps=1000",
             "evaluation.beforeTraining=false",
+            # Cells are compared at equal numbers of samples, and with those that are stored.
+            "data.filterGroups.enabled=false",
+            'trainer.optimizer.learningRate="1e-5"',
         )
     ]
 

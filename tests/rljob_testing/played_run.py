@@ -32,6 +32,7 @@ SETTINGS = (
     f"spec.algorithm.promptsPerStep={PROMPTS}",
     f"spec.algorithm.groupSize={MEMBERS}",
     f"spec.async.maxOffPolicySteps={BOUND}",
+    "spec.data.filterGroups.enabled=false",
     "spec.evaluation.suites=[]",
     "spec.evaluation.beforeTraining=false",
 )

@@ -76,6 +76,7 @@ class Volume:
             f"spec.algorithm.groupSize={MEMBERS}",
             # Of a synchronous run it is known beforehand which step trains which prompts.
             "spec.async.maxOffPolicySteps=0",
+            "spec.data.filterGroups.enabled=false",
             "spec.evaluation.suites=[]",
             "spec.evaluation.beforeTraining=false",
         )

@@ -25,6 +25,8 @@ SETTINGS = (
     f"spec.maxSteps={STEPS}",
     "spec.algorithm.promptsPerStep=4",
     "spec.algorithm.groupSize=4",
+    "spec.async.maxOffPolicySteps=1",
+    "spec.data.filterGroups.enabled=false",
     "spec.checkpoint.everySteps=3",
     "spec.evaluation.everySteps=3",
 )

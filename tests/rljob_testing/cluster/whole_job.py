@@ -233,6 +233,9 @@ def addition(name: str, changes: Mapping[str, object], *, example: str = "additi
     own: dict[str, object] = {
         # Its volume is a folder that both nodes see: what checkpoints may be on, and state too here.
         "storage": {"type": "Persistent", "state": {"claimName": name}, "checkpoints": {"claimName": name}},
+        # Small steps, and rewards of the tests' own that may be the same for every answer.
+        "data.filterGroups.enabled": False,
+        "async.maxOffPolicySteps": 1,
         "coordinator.pod": mounted,
         "rollout.pod.env": one_thread,
         "trainer.pod.env": one_thread,
