@@ -13,6 +13,7 @@ import pathlib
 import statistics
 import subprocess
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import yaml
 
@@ -52,11 +53,32 @@ def harvest(folder: pathlib.Path, *, steps: int) -> pathlib.Path:
 
 def supervised_manifest(folder: pathlib.Path, right: pathlib.Path) -> pathlib.Path:
     """Write the example with supervised steps on `right`."""
-    document = yaml.safe_load((examples.EXAMPLES / "addition-sft-cpu.yaml").read_text(encoding="utf-8"))
+    document = _example()
+    for source in document["spec"]["data"]["train"]:
+        if source.get("phase") == "SFT":
+            source["path"] = str(right)
+    return _written(folder / "sft.yaml", document)
+
+
+def plain_manifest(folder: pathlib.Path) -> pathlib.Path:
+    """Write the same example without its supervised steps, so that RL is the same on both sides."""
+    document = _example()
     spec = document["spec"]
-    for source in (*spec["data"]["train"], *spec["evaluation"]["suites"]):
-        source["path"] = str(right if source.get("phase") == "SFT" else examples.EXAMPLES / source["path"])
-    path = folder / "sft.yaml"
+    del spec["sft"]
+    spec["data"]["train"] = [source for source in spec["data"]["train"] if source.get("phase") != "SFT"]
+    return _written(folder / "alone.yaml", document)
+
+
+def _example() -> dict[str, Any]:
+    """Return the manifest of both, readable from any folder."""
+    text = (examples.EXAMPLES / "addition-sft-cpu.yaml").read_text(encoding="utf-8")
+    document: dict[str, Any] = yaml.safe_load(text)
+    for source in (*document["spec"]["data"]["train"], *document["spec"]["evaluation"]["suites"]):
+        source["path"] = str(examples.EXAMPLES / source["path"])
+    return document
+
+
+def _written(path: pathlib.Path, document: Mapping[str, object]) -> pathlib.Path:
     path.write_text(json.dumps(document), encoding="utf-8")
     return path
 
@@ -88,12 +110,10 @@ def main() -> None:
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     manifest = supervised_manifest(asked.out, harvest(asked.out, steps=asked.steps))
-    plain = examples.EXAMPLES / "addition-cpu.yaml"
+    plain = plain_manifest(asked.out)
     alone, after = [], []
     for seed in range(asked.seeds):
-        # The filter would give one side more samples than the other.
-        settings = {"seed": seed, "maxSteps": asked.steps, "data.filterGroups.enabled": "false"}
-        alone.append(run(asked.out, f"alone-{seed}", plain, settings))
+        alone.append(run(asked.out, f"alone-{seed}", plain, {"seed": seed, "maxSteps": asked.steps}))
         after.append(run(asked.out, f"sft-{seed}", manifest, {"seed": seed, "maxSteps": SUPERVISED + asked.steps}))
         print(page(alone, after, steps=asked.steps), flush=True)
 

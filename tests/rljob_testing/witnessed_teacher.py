@@ -26,23 +26,28 @@ class WitnessedTeacher(reference.FrozenModel):
         return scored
 
 
-def install() -> None:
-    """Let the trainer of this process load its teacher with the witness."""
-    vars(reference)["FrozenModel"] = WitnessedTeacher
-
-
-def forget() -> None:
-    """Leave out what the teacher said so far: when it is loaded, the trainer proves with rows of its own that packing
-    is exact.
-    """
-    _SAID.clear()
-
-
 class NamedModel:
-    """The model of a folder, in float32."""
+    """The model of a folder, in float32, and what it is compared with."""
 
     def __init__(self, folder: pathlib.Path) -> None:
+        """Load it, and let the trainer of this process load its teacher with the witness."""
+        vars(reference)["FrozenModel"] = WitnessedTeacher
         self._model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+    def begin(self) -> None:
+        """Leave out what the teacher said so far: when it is loaded, the trainer proves with rows of its own that
+        packing is exact.
+        """
+        _SAID.clear()
+
+    def compared(self, micro_batches: Sequence[types.MicroBatch]) -> Mapping[str, object]:
+        """Return what the teacher said of a step: of how many of its sampled tokens, and the largest distance to the
+        named model, in nats.
+        """
+        scored = torch.cat([*_SAID, torch.empty(0)]).double()
+        apart = torch.cat([self.logprobs(batch) for batch in micro_batches])
+        distance = float((scored - apart).abs().max()) if scored.shape == apart.shape else float("inf")
+        return {"taught": len(scored), "sampled": len(apart), "distance": distance}
 
     def logprobs(self, batch: types.MicroBatch) -> torch.Tensor:
         """Return log-probabilities [N] of the sampled tokens at temperature 1, one context at a time."""
@@ -65,15 +70,3 @@ def path(segments: Sequence[types.Segment], place: int) -> list[int]:
         index = segment.parent
         end = segments[index].end
     return places
-
-
-def said_of(micro_batches: Sequence[types.MicroBatch], folder: pathlib.Path) -> Mapping[str, object]:
-    """Return, and forget, what the teacher said of a step: of how many of its sampled tokens, and the largest distance
-    to the model of `folder`, in nats.
-    """
-    scored = torch.cat([*_SAID, torch.empty(0)]).double()
-    _SAID.clear()
-    named = NamedModel(folder)
-    apart = torch.cat([named.logprobs(batch) for batch in micro_batches])
-    distance = float((scored - apart).abs().max()) if scored.shape == apart.shape else float("inf")
-    return {"taught": len(scored), "sampled": len(apart), "distance": distance}

@@ -3,7 +3,7 @@
 `python -m rljob_testing.witnessed_trainer --config FILE`, one JSON object a line into $RLJOB_WITNESS:
     {"trained": step, "groups": [ids], "digest": text}    reported before the coordinator hears of the step
 
-With $RLJOB_WITNESS_TEACHER, the folder of the job's teacher, also what `witnessed_teacher.said_of` returns.
+With $RLJOB_WITNESS_TEACHER, the folder of the job's teacher, also what `witnessed_teacher.NamedModel` finds.
 
 The launcher starts this module again as each rank; there RANK is set.
 """
@@ -15,11 +15,15 @@ import os
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from rljob_api import types
 from rljob_workers.rpc import train as batches
 from rljob_workers.trainer import __main__ as program
 from rljob_workers.trainer import worker
+
+if TYPE_CHECKING:
+    from rljob_testing.witnessed_teacher import NamedModel
 
 WITNESS, TEACHER = "RLJOB_WITNESS", "RLJOB_WITNESS_TEACHER"
 
@@ -32,7 +36,9 @@ def tell(**what: object) -> None:
 
 
 class WitnessedBatches(batches.BatchClient):
-    """Reports on each step whose update was made."""
+    """Reports on each step whose update was made. named: the model that the job's teacher must be, if it has one."""
+
+    named: "ClassVar[NamedModel | None]" = None
 
     def fetch(self, *, step: int, rank: int, world_size: int, wait_s: float, stop: bool) -> batches.Batch:
         """Fetch a batch and note what it is."""
@@ -40,10 +46,8 @@ class WitnessedBatches(batches.BatchClient):
         self._groups = sorted({row.group_id for batch in fetched[1] for row in batch.rows})
         self._digest = digest(fetched[1])
         self._batches = fetched[1]
-        if TEACHER in os.environ:
-            from rljob_testing import witnessed_teacher
-
-            witnessed_teacher.forget()
+        if self.named is not None:
+            self.named.begin()
         return fetched
 
     def commit_step(
@@ -56,7 +60,8 @@ class WitnessedBatches(batches.BatchClient):
         storage_problem: str = "",
     ) -> None:
         """Tell, then commit."""
-        tell(trained=step, groups=self._groups, digest=self._digest, **_said(self._batches))
+        compared = self.named.compared(self._batches) if self.named is not None else {}
+        tell(trained=step, groups=self._groups, digest=self._digest, **compared)
         super().commit_step(
             step=step,
             stats=stats,
@@ -64,14 +69,6 @@ class WitnessedBatches(batches.BatchClient):
             finished_at=finished_at,
             storage_problem=storage_problem,
         )
-
-
-def _said(micro_batches: Sequence[types.MicroBatch]) -> Mapping[str, object]:
-    if TEACHER not in os.environ:
-        return {}
-    from rljob_testing import witnessed_teacher
-
-    return witnessed_teacher.said_of(micro_batches, pathlib.Path(os.environ[TEACHER]))
 
 
 def digest(micro_batches: Sequence[types.MicroBatch]) -> str:
@@ -94,7 +91,7 @@ def main() -> int:
     if TEACHER in os.environ:
         from rljob_testing import witnessed_teacher
 
-        witnessed_teacher.install()
+        WitnessedBatches.named = witnessed_teacher.NamedModel(pathlib.Path(os.environ[TEACHER]))
     return worker.main()
 
 
