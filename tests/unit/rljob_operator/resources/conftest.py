@@ -1,11 +1,19 @@
+import copy
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
 import pytest
+import yaml
 
 from rljob_api import cluster_placement, enums, resolve
 from rljob_api.manifest.job import RLJob
 from rljob_api.validation.load import load_manifest
+from rljob_operator.model import TEMPLATE_HASH
 from rljob_operator.resources import inputs
 from rljob_testing import examples
 
+GOLDEN = pathlib.Path(__file__).parent / "golden"
 EXAMPLE = examples.EXAMPLES / "addition-cpu.yaml"
 
 
@@ -32,3 +40,27 @@ class Example:
 @pytest.fixture
 def example() -> Example:
     return Example()
+
+
+@pytest.fixture
+def reviewed(request: pytest.FixtureRequest) -> Callable[[str, list[Any]], None]:
+    """Asserts that children are those of a golden file.
+
+    The example's numbers may change without a review of pods: what the programs read, and the hash of a template that
+    follows it, have tests of their own.
+    """
+
+    def compare(name: str, children: list[Any]) -> None:
+        shown = copy.deepcopy(children)
+        for child in shown:
+            if child["kind"] == "ConfigMap":
+                child.pop("data")
+            template = child.get("spec", {}).get("template", {})
+            if TEMPLATE_HASH in template.get("metadata", {}).get("annotations", {}):
+                template["metadata"]["annotations"][TEMPLATE_HASH] = "of the template and of what it reads"
+        text = yaml.safe_dump_all(shown, sort_keys=False, width=120)
+        if request.config.getoption("--write-goldens", default=False):
+            (GOLDEN / name).write_text(text)
+        assert text == (GOLDEN / name).read_text()
+
+    return compare

@@ -2,11 +2,10 @@
 
 import dataclasses
 import json
-import pathlib
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import pytest
-import yaml
 
 from rljob_api import cluster_placement, enums, resolve, suites
 from rljob_api.manifest.job import RLJob
@@ -20,7 +19,6 @@ A, R, V, T, C = (
     enums.Role.TRAINER,
     enums.Role.COORDINATOR,
 )
-GOLDEN = pathlib.Path(__file__).parent / "golden" / "agents.yaml"
 KEY = {"name": "RLJOB_GATEWAY_KEY", "valueFrom": {"secretKeyRef": {"name": "gateway", "key": "token"}}}
 SEARCH = {"name": "SEARCH_KEY", "valueFrom": {"secretKeyRef": {"name": "search", "key": "token"}}}
 EXTERNAL: dict[str, object] = {"workflow": {"type": "external"}}
@@ -69,14 +67,10 @@ def egress(job: inputs.Inputs, role: enums.Role = A) -> Any:
 
 
 def test_children_of_a_job_with_agents_are_those_that_were_reviewed(
-    example: Example, request: pytest.FixtureRequest
+    example: Example, reviewed: Callable[[str, list[Any]], None]
 ) -> None:
     job = encrypted(made(example, command=["python", "agent.py"], egress=[{"cidr": "0.0.0.0/0"}]))
-    theirs = [child for child in everything(job) if child["metadata"]["name"] == "sums-agents"]
-    text = yaml.safe_dump_all(theirs, sort_keys=False, width=120)
-    if request.config.getoption("--write-goldens", default=False):
-        GOLDEN.write_text(text)
-    assert text == GOLDEN.read_text()
+    reviewed("agents.yaml", [child for child in everything(job) if child["metadata"]["name"] == "sums-agents"])
 
 
 def test_agents_are_a_deployment_and_a_policy_and_have_no_account_service_config_or_certificate(
