@@ -10,6 +10,7 @@ FOLDER = CHART / "files" / "dashboards"
 NAMESPACES = 'rljob_namespace=~"$rljob_namespace"'
 JOB = 'rljob_namespace="$rljob_namespace", rljob="$rljob"'
 _KEY = "rljob_namespace, rljob"
+_REWARD, _DEVIATION = (f"rljob_sampled_reward_{what}{{{JOB}}}" for what in ("mean", "std"))
 _RATE = "[$__rate_interval]"
 
 
@@ -87,7 +88,7 @@ FLEET = (
                     Query(f"max by ({_KEY}, state) (rljob_state{{{NAMESPACES}}})"),
                     Query(f"max by ({_KEY}) (rljob_step{{{NAMESPACES}}})"),
                     Query(f"max by ({_KEY}) (rljob_max_steps{{{NAMESPACES}}})"),
-                    Query(f"max by ({_KEY}) (rljob_reward_mean{{{NAMESPACES}}})"),
+                    Query(f"max by ({_KEY}) (rljob_sampled_reward_mean{{{NAMESPACES}}})"),
                     Query(f"rljob:trainer_wait:share5m{{{NAMESPACES}}}"),
                     Query(f"rljob:rollout_wait:share5m{{{NAMESPACES}}}"),
                     Query(f"max by ({_KEY}) (rljob_trainer_attempt{{{NAMESPACES}}})"),
@@ -248,7 +249,7 @@ RUN = (
                 kind="stat",
                 width=4,
                 height=4,
-                queries=[Query(f"max(rljob_reward_mean{{{JOB}}})", "reward")],
+                queries=[Query(f"max(rljob_sampled_reward_mean{{{JOB}}})", "reward")],
             ),
             Panel(
                 title="Lag",
@@ -295,9 +296,10 @@ RUN = (
                 otherwise="Flat from the start: look at signal. Falls: look at policy health.",
                 unit="short",
                 queries=[
-                    Query(f"max(rljob_reward_mean{{{JOB}}})", "mean"),
-                    Query(f"max(rljob_reward_mean{{{JOB}}}) + max(rljob_reward_std{{{JOB}}})", "mean + std"),
-                    Query(f"max(rljob_reward_mean{{{JOB}}}) - max(rljob_reward_std{{{JOB}}})", "mean - std"),
+                    Query(f"max({_REWARD})", "mean"),
+                    Query(f"max({_REWARD}) + max({_DEVIATION})", "mean + std"),
+                    Query(f"max({_REWARD}) - max({_DEVIATION})", "mean - std"),
+                    Query(f"max(rljob_reward_mean{{{JOB}}})", "mean of the trained ones"),
                 ],
             ),
             Panel(

@@ -67,12 +67,23 @@ class Point:
     length: float | None = None
 
 
+def reward_of(summary: Mapping[str, Any]) -> tuple[float, float]:
+    """Return mean and standard deviation of the raw reward that a step's record shows: of all graded answers.
+
+    `data.filterGroups` leaves out what is solved, so that the mean of the trained ones (`reward_mean`) stands still
+    while the policy learns. Records of before have that one alone.
+    """
+    prefix = "sampled_" if "sampled_reward_mean" in summary else ""
+    return summary[f"{prefix}reward_mean"], summary.get(f"{prefix}reward_std", 0.0)
+
+
 def point_of(step: int, summary: Mapping[str, Any], stats: Mapping[str, float]) -> Point:
     """Return the point of a step's record: the summary of its batch, and what the trainer measured."""
+    mean_reward, deviation = reward_of(summary)
     return Point(
         step=step,
-        reward=summary["reward_mean"],
-        error=summary.get("reward_std", 0.0) / math.sqrt(max(1, summary.get("groups", 1))),
+        reward=mean_reward,
+        error=deviation / math.sqrt(max(1, summary.get("groups", 1))),
         entropy=stats.get(enums.StepStat.ENTROPY),
         kl=stats.get(enums.StepStat.BEHAVIOR_KL),
         grad_norm=stats.get(enums.StepStat.GRAD_NORM),

@@ -147,6 +147,12 @@ def test_no_stored_run_is_called_diverged(line: str) -> None:
     assert told(points) == []
 
 
+def test_the_reward_of_a_step_is_that_of_all_answers_where_a_filter_left_some_out() -> None:
+    trained = {"reward_mean": 0.4, "reward_std": 0.5, "groups": 25}
+    found = learning.point_of(7, {**trained, "sampled_reward_mean": 0.8, "sampled_reward_std": 0.25}, {})
+    assert (found.reward, found.error) == (0.8, 0.05)
+
+
 def test_a_point_holds_what_a_step_recorded() -> None:
     summary = {"reward_mean": 0.4, "reward_std": 0.5, "groups": 25, "response_tokens_mean": 80.0}
     found = learning.point_of(7, summary, {enums.StepStat.ENTROPY: 0.9, enums.StepStat.GRAD_NORM: 2.0})

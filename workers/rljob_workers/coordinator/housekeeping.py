@@ -25,7 +25,7 @@ import math
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from rljob_api import enums, errors, types
+from rljob_api import enums, errors, learning, types
 from rljob_workers.coordinator import context
 from rljob_workers.coordinator.ledger import (
     best_steps,
@@ -265,7 +265,7 @@ def _log(line: str) -> None:
         )  # fmt: skip
     elif event["kind"] == "step":
         logger.info(
-            "step %d: reward %.3f, %d tokens, ages %s", event["step"], event["reward_mean"], event["tokens"],
+            "step %d: reward %.3f, %d tokens, ages %s", event["step"], learning.reward_of(event)[0], event["tokens"],
             event["staleness"], extra={"event": "step", "step": event["step"]},
         )  # fmt: skip
     elif event["kind"] == "evaluation":

@@ -76,6 +76,8 @@ class Training:
         for name, key in (
             ("rljob_reward_mean", "reward_mean"),
             ("rljob_reward_std", "reward_std"),
+            ("rljob_sampled_reward_mean", "sampled_reward_mean"),
+            ("rljob_sampled_reward_std", "sampled_reward_std"),
             ("rljob_truncated_ratio", "truncated_ratio"),
             *((name, key) for key, name in oat_metrics.GAUGES.items() if key in summary),
         ):

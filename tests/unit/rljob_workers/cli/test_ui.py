@@ -112,6 +112,16 @@ def test_curves_have_a_point_a_step_and_leave_out_what_is_no_number() -> None:
     assert "Gradient norm" not in by_title
 
 
+def test_rewards_have_a_curve_of_trained_answers_where_a_filter_left_some_out() -> None:
+    (rewards, *_) = views.charts(
+        history.Run(steps=[step(1, trained_reward_mean=0.25), step(2, trained_reward_mean=0.5)])
+    )
+    assert rewards.series["mean"] == [(1, 0.5), (2, 0.5)]
+    assert rewards.series["mean of trained answers"] == [(1, 0.25), (2, 0.5)]
+    (rewards, *_) = views.charts(history.Run(steps=[step(1, trained_reward_mean=0.5)]))
+    assert "mean of trained answers" not in rewards.series
+
+
 def test_without_steps_there_are_no_curves() -> None:
     assert views.charts(history.Run()) == []
 

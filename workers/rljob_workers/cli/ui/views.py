@@ -86,12 +86,15 @@ def charts(run: history.Run) -> list[Chart]:
         for name in history.PHASES
         if any(step.phases_s.get(name) for step in steps)
     }
+    rewards = curve((step.step, step.reward_mean) for step in steps)
+    trained = curve((step.step, step.trained_reward_mean) for step in steps)
     all_charts = [
         Chart(
             title="Reward",
             unit="",
             series={
-                "mean": curve((step.step, step.reward_mean) for step in steps),
+                "mean": rewards,
+                **({"mean of trained answers": trained} if trained != rewards else {}),
                 "standard deviation": curve((step.step, step.reward_std) for step in run.rl_steps),
             },
         ),

@@ -221,6 +221,7 @@ def _summary(
         "short_groups": sum(candidate.num_failures > 0 for candidate in candidates),
         "reward_mean": statistics.fmean(rewards),
         "reward_std": statistics.pstdev(rewards),
+        **_sampled(choice.left_out, rewards),
         "shaped_mean": statistics.fmean(member.shaped for member in members),
         "success": statistics.fmean(reward > 0 for reward in rewards),
         "rewards": _part_means(members),
@@ -241,6 +242,18 @@ def _summary(
         "truncated_ratio": statistics.fmean(member.row.truncated for member in members),
         "verify_s": sum(candidate.verify_s for candidate in candidates),
         "generate": [[c.generate_started_at, c.generate_finished_at] for c in candidates],
+    }
+
+
+def _sampled(left_out: steps.Rewards, trained: Sequence[float]) -> dict[str, object]:
+    """Return mean and standard deviation over all answers that were graded, also those that a filter left out."""
+    count = left_out.num_rows + len(trained)
+    mean = (left_out.total + math.fsum(trained)) / count
+    squares = (left_out.total_squares + math.fsum(reward**2 for reward in trained)) / count
+    return {
+        "left_out_rows": left_out.num_rows,
+        "sampled_reward_mean": mean,
+        "sampled_reward_std": math.sqrt(max(0.0, squares - mean**2)),
     }
 
 

@@ -18,7 +18,7 @@ from rljob_api import enums, errors, process_config
 from rljob_api.manifest.job import JobSpec
 from rljob_workers.coordinator.policy import prompts
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 _SCHEMA = pathlib.Path(__file__).with_name("schema.sql")
 _CACHE_KIB = 64 << 10
 # Pages of the log before they are copied to the file: fewer and larger copies than SQLite's own 1000.
@@ -46,6 +46,7 @@ _MIGRATIONS = {
         " ALTER TABLE versions ADD COLUMN changes_bytes INTEGER NOT NULL DEFAULT 0;"
         " ALTER TABLE versions ADD COLUMN base INTEGER NOT NULL DEFAULT -1;",
     ),
+    4: (("left_out",), ""),
 }  # fmt: skip
 _AFTER = {
     2: "INSERT INTO syncs SELECT pod, MAX(finished_at) FROM syncs_before GROUP BY pod; DROP TABLE syncs_before;",

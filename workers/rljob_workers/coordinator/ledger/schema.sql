@@ -37,6 +37,9 @@ CREATE INDEX groups_step ON groups (step, step_position) WHERE step IS NOT NULL;
 CREATE INDEX groups_drop ON groups (drop_step, drop_reason) WHERE drop_step IS NOT NULL;
 CREATE INDEX groups_eval ON groups (eval_step, state) WHERE eval_step IS NOT NULL;
 
+-- Raw rewards of the answers that a filter left out while the batch of a step was gathered.
+CREATE TABLE left_out (step INTEGER PRIMARY KEY, num_rows INTEGER NOT NULL, total REAL NOT NULL, total_squares REAL NOT NULL);
+
 -- What is left of groups that nothing needs any more (retention.py): one row per slice of groups with the same fate.
 CREATE TABLE pruned (
   slice INTEGER PRIMARY KEY,

@@ -29,10 +29,20 @@ class Candidate:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rewards:
+    """Raw rewards of answers, as sums: of how many, of the rewards and of their squares."""
+
+    num_rows: int = 0
+    total: float = 0.0
+    total_squares: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """The groups of the next batch, or None and why not yet. `version_steps` maps version ids to their steps.
     oldest_trained_step: tokens of versions of smaller steps leave the loss. supervised: the groups are examples.
-    taught: a teacher scores their tokens, so that no row is without something to learn.
+    taught: a teacher scores their tokens, so that no row is without something to learn. left_out: rewards of the
+    answers that a filter left out since the batch before.
     """
 
     step: int
@@ -43,6 +53,7 @@ class Choice:
     oldest_trained_step: int = 0
     supervised: bool = False
     taught: bool = False
+    left_out: Rewards = Rewards()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +127,13 @@ def choose(ledger: Ledger, *, more_prompts: bool) -> Choice:
         version_steps=_steps_in_reach(ledger, step, oldest=min(row["min_step"] for row in chosen)),
         oldest_trained_step=oldest,
         taught=ledger.spec.is_taught(step - ledger.sft_steps),
+        left_out=_left_out(ledger, step),
     )
+
+
+def _left_out(ledger: Ledger, step: int) -> Rewards:
+    row = ledger.db.one("SELECT num_rows, total, total_squares FROM left_out WHERE step = ?", step)
+    return Rewards() if row is None else Rewards(**{name: row[name] for name in ("num_rows", "total", "total_squares")})
 
 
 def _size(ledger: Ledger, step: int, ready: int, *, more_prompts: bool, ahead: bool) -> tuple[int, str, bool]:

@@ -2,6 +2,7 @@
 answer.
 """
 
+import math
 import statistics
 
 from rljob_api import enums, types
@@ -114,6 +115,8 @@ def _settle(
         and row["kind"] == enums.GroupKind.TRAIN
     ):
         _score(ledger, row, group)
+    if judgement.outcome is enums.TrajectoryOutcome.FILTERED:
+        _leave_out(ledger, group)
     if judgement.outcome in (enums.TrajectoryOutcome.ACCEPTED, enums.TrajectoryOutcome.RECORDED):
         _submit(ledger, row, group, facts, payload=payload, now=now)
     else:
@@ -150,6 +153,17 @@ def _score(ledger: Ledger, row: Row, group: types.PromptGroup) -> None:
             row["epoch"], row["source"], row["prompt_index"],
             statistics.fmean(trajectory.raw_reward for trajectory in group.trajectories),
         )  # fmt: skip
+
+
+def _leave_out(ledger: Ledger, group: types.PromptGroup) -> None:
+    """Keep what a filter's groups earned: without them the rewards of a run seem to stand still while it learns."""
+    rewards = [row.raw_reward for row in group.trajectories]
+    ledger.db.change(
+        "INSERT INTO left_out (step, num_rows, total, total_squares) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+        " num_rows = num_rows + excluded.num_rows, total = total + excluded.total,"
+        " total_squares = total_squares + excluded.total_squares",
+        groups.recorded(ledger) + 1, len(rewards), math.fsum(rewards), math.fsum(reward**2 for reward in rewards),
+    )  # fmt: skip
 
 
 def _record(

@@ -87,7 +87,7 @@ def status(view: View) -> types.RunStatus:
     rollouts = [pod for pod in view.pods if pod.role is enums.Role.ROLLOUT and _present(view, pod)]
     serving = [pod.serving_version for pod in rollouts if pod.serving_version >= 0 and pod.token not in view.evaluators]
     oldest = min(serving, default=facts.head_version)
-    rewards = [float(str(step.summary["reward_mean"])) for step in facts.steps if "reward_mean" in step.summary]
+    rewards = [learning.reward_of(step.summary)[0] for step in facts.steps if "reward_mean" in step.summary]
     checkpoint = facts.checkpoint
     return types.RunStatus(
         job=config.job.name,

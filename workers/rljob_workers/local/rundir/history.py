@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rljob_api import enums
+from rljob_api import enums, learning
 from rljob_workers.local.rundir import intervals
 
 # Phases of a step in the order in which they happen, and the trainer's statistic of each.
@@ -29,8 +29,10 @@ _Line = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step of the surviving history. Times are unix seconds, phases seconds, the gap nats. reward_mean: None of a
-    supervised step.
+    """One step of the surviving history. Times are unix seconds, phases seconds, the gap nats.
+
+    reward_mean, reward_std: of all answers that were graded for it, also of groups that `data.filterGroups` left out;
+    trained_reward_mean: of those that it trained. None of a supervised step.
 
     staleness: consumed groups by age in steps; staleness_token_mean: over tokens; generating: spans in which groups of
     this step were generated; tokens_generated: for training, by all rollouts, since the step before;
@@ -44,6 +46,7 @@ class Step:
     finished_at: float
     reward_mean: float | None
     reward_std: float = 0.0
+    trained_reward_mean: float | None = None
     staleness: Mapping[int, int] = dataclasses.field(default_factory=dict)
     staleness_token_mean: float = 0.0
     tokens_trained: int = 0
@@ -222,12 +225,15 @@ def _steps(lines: Sequence[_Line]) -> list[Step]:
 
 def _step(line: _Line, generated_before: int) -> Step:
     stats = line.get("stats", {})
+    supervised = line.get("phase") == enums.TrainingPhase.SFT
+    mean, deviation = (None, 0.0) if supervised else learning.reward_of(line)
     return Step(
         step=line["step"],
         started_at=line["started_at"],
         finished_at=line["finished_at"],
-        reward_mean=None if line.get("phase") == enums.TrainingPhase.SFT else line["reward_mean"],
-        reward_std=line.get("reward_std", 0.0),
+        reward_mean=mean,
+        reward_std=deviation,
+        trained_reward_mean=None if supervised else line["reward_mean"],
         staleness={int(age): count for age, count in line.get("staleness", {}).items()},
         staleness_token_mean=line.get("staleness_token_mean", 0.0),
         tokens_trained=line.get("tokens", 0),

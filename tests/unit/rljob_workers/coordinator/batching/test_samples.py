@@ -1,6 +1,7 @@
 """A chosen batch becomes rows and the numbers of its history line."""
 
 import dataclasses
+import statistics
 from collections.abc import Sequence
 
 import pytest
@@ -56,6 +57,24 @@ def test_rewards_are_reported_raw_shaped_and_as_success() -> None:
     assert summary.summary["reward_mean"] == 0.75
     assert summary.summary["shaped_mean"] == 0.5
     assert summary.summary["success"] == 0.75
+
+
+@pytest.mark.parametrize("left_out", [(), (1.0, 1.0), (0.0, 0.0, 1.0, 1.0, 0.25)])
+def test_rewards_of_all_graded_answers_are_reported_besides_those_that_are_trained(left_out: Sequence[float]) -> None:
+    trained = (1.0, 0.0, 0.5, 0.0)
+    groups = [makers.make_group(rewards=trained[:2]), makers.make_group(rewards=trained[2:])]
+    choice = steps.Choice(
+        step=1,
+        candidates=tuple(candidate(order, group) for order, group in enumerate(groups)),
+        version_steps={0: 0},
+        left_out=steps.Rewards(
+            num_rows=len(left_out), total=sum(left_out), total_squares=sum(reward**2 for reward in left_out)
+        ),
+    )
+    summary = samples.assemble(choice, config()).summary
+    assert (summary["reward_mean"], summary["left_out_rows"]) == (0.375, len(left_out))
+    assert summary["sampled_reward_mean"] == pytest.approx(statistics.fmean(trained + tuple(left_out)))
+    assert summary["sampled_reward_std"] == pytest.approx(statistics.pstdev(trained + tuple(left_out)))
 
 
 @pytest.mark.covers("algorithms 11")

@@ -330,6 +330,22 @@ def test_a_filtered_group_frees_its_slot_for_another_prompt(make_bench: Make) ->
     assert other.ref.position == lease.ref.position + 1
 
 
+def test_rewards_of_filtered_groups_are_kept_for_the_step_that_was_gathered(make_bench: Make) -> None:
+    zero_spread = section(FilterGroupsSpec, enabled=True, max_extra_groups=5)
+    bench = make_bench(prompts_per_step=1, max_off_policy_steps=0, filter_groups=zero_spread)
+    rollout, trainer = bench.rollout(), bench.trainer()
+    for reward in (1.0, 0.5):
+        (lease,) = bench.lease(rollout)
+        bench.submit(rollout, lease, rewards=(reward, reward))
+    bench.step(rollout, trainer)
+    # The step is trained; the one after it has left out nothing.
+    (lease,) = bench.lease(rollout, serving=1)
+    bench.submit(rollout, lease, versions=1)
+    assert steps.choose(bench.ledger, more_prompts=True).left_out == steps.Rewards()
+    earned = bench.ledger.db.one("SELECT step, num_rows, total, total_squares FROM left_out")
+    assert tuple(earned) == (1, 4, 3.0, 2.5)
+
+
 @pytest.mark.parametrize("reason", ["drained", "weights: version 3 is not to be had for now"])
 def test_a_drain_or_a_version_that_is_not_to_be_had_costs_the_prompt_no_attempt(make_bench: Make, reason: str) -> None:
     bench = make_bench(max_infra_attempts_per_prompt=2)
