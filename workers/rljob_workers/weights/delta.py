@@ -19,6 +19,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+import numba
 import numpy
 import zstandard
 
@@ -35,9 +36,12 @@ BLOCK_BYTES = 16 << 20
 MOST_CHANGED = 0.30
 MOST_BYTES = 0.5
 _ESCAPE = 255
-# Two such pieces and what is found in them fit into the cache of a core.
-_ELEMENTS_AT_ONCE = 1 << 17
-_CHANGES_AT_ONCE = 1 << 14
+# Words of 8 bytes of two images, and the places of those that differ: what fits into the cache of a core.
+_WORDS_AT_ONCE = 1 << 14
+# By width of an element: the masks of the lowest one of a word, two and three. All bits stand for more than there are.
+_LANES = {
+    width: tuple(numpy.uint64(min(2 ** (8 * width * number), 2**64) - 1) for number in (1, 2, 3)) for width in (2, 4)
+}
 _MAGIC = struct.Struct("<I4x")
 _COUNT = struct.Struct("<Q")
 _LENGTH = struct.Struct("<I")
@@ -98,10 +102,10 @@ def encode(layout: types.Layout, base: memoryview, image: memoryview) -> Differe
 
     def coded(block: Block) -> bytes:
         old, new = block.view(base), block.view(image)
-        positions, changes = compare(old, new)
-        counts.append(len(positions))
+        gaps, changes = compare(old, new)
+        counts.append(len(changes))
         # Beyond the limit nothing is kept any more; what changed is still counted.
-        return b"" if sum(counts) > limit else _encode_block(positions, changes)
+        return b"" if sum(counts) > limit else _encode_block(gaps, changes)
 
     parts = _on_threads(coded, blocks(layout))
     changed = sum(counts)
@@ -129,40 +133,77 @@ def apply(layout: types.Layout, image: memoryview, data: memoryview) -> int:
 
 
 def compare(old: Array, new: Array) -> tuple[Array, Array]:
-    """Return where two arrays of a length that is a multiple of 8 differ, ascending, and new less old there."""
-    differs = numpy.empty(_ELEMENTS_AT_ONCE, dtype=numpy.bool_)
-    positions, units = [], []
-    for start in range(0, len(old), _ELEMENTS_AT_ONCE):
-        before, after = old[start : start + _ELEMENTS_AT_ONCE], new[start : start + _ELEMENTS_AT_ONCE]
-        flags = numpy.not_equal(before, after, out=differs[: len(before)])
-        # Eight elements a bit each, and then the bits of the few bytes that have any: most have none.
-        eights = numpy.packbits(flags)
-        some = numpy.flatnonzero(eights != 0)
-        inside = numpy.flatnonzero(numpy.unpackbits(eights[some]).view(numpy.bool_))
-        places = (some[inside >> 3] << 3) + (inside & 7)
-        units.append(after[places] - before[places])
-        positions.append(places + start)
-    return numpy.concatenate(positions), numpy.concatenate(units)
+    """Return the gaps between the elements where two arrays differ, and new less old there.
+
+    The arrays are of unsigned integers, of a length that is a multiple of 8 bytes. A gap is how many elements lie
+    between a change and the one before, or the start: bytes, 255 as often as it goes into that, and the rest.
+    """
+    # At most a byte for each element; what is not written takes no memory.
+    gaps, changes = numpy.empty(len(old), dtype=numpy.uint8), numpy.empty_like(old)
+    words = old.view(numpy.uint64), new.view(numpy.uint64)
+    num_bytes, count = _compare(*words, old, new, 8 // old.itemsize, _LANES[old.itemsize], gaps, changes)
+    return gaps[:num_bytes], changes[:count]
 
 
-def encode_gaps(positions: Array) -> Array:
-    """Return ascending positions as bytes: how many elements lie between, 255 as often as it goes into that."""
-    between = positions.copy()
-    between[1:] -= positions[:-1] + 1
-    wide = numpy.flatnonzero(between >= _ESCAPE)
-    escapes = between[wide] // _ESCAPE
-    between[wide] %= _ESCAPE
-    return numpy.insert(between.astype(numpy.uint8), numpy.repeat(wide, escapes), _ESCAPE)
+def patch(elements: Array, gaps: Array, changes: Array) -> int:
+    """Add each change to the element that the gaps of `compare` lead to; return how many were added.
+
+    Stops before a change that there is no more of, or whose element would lie outside.
+    """
+    return int(_patch(elements, gaps, changes))
 
 
-def decode_gaps(gaps: Array) -> Array:
-    """Return the positions of `encode_gaps`."""
-    positions: Array = numpy.cumsum(gaps, dtype=numpy.int64)[gaps != _ESCAPE]
-    positions += numpy.arange(len(positions))
-    return positions
+# Compiled: one pass over what lies in a cache does what takes ten of arrays.
+@numba.njit(nogil=True)
+def _compare(  # type: ignore[no-untyped-def]  # arrays of either width
+    old_words, new_words, old, new, per_word, lanes, gaps, changes
+):
+    """Fill `gaps` and `changes`; return how much of them. lanes: masks of the lowest elements of a word."""
+    one, two, three = lanes
+    bits = numpy.uint64(64 // per_word)
+    found = numpy.empty(_WORDS_AT_ONCE, dtype=numpy.int64)
+    following = num_bytes = count = 0
+    for start in range(0, len(old_words), _WORDS_AT_ONCE):
+        num_found = 0
+        for word in range(start, min(start + _WORDS_AT_ONCE, len(old_words))):
+            # Written in any case and kept if it differs: no processor can foresee which do.
+            found[num_found] = word
+            num_found += old_words[word] != new_words[word]
+        for word in found[:num_found]:
+            differs = old_words[word] ^ new_words[word]
+            while differs != 0:
+                lane = int(differs & one == 0) + int(differs & two == 0) + int(differs & three == 0)
+                index = word * per_word + lane
+                gap = index - following
+                while gap >= 255:
+                    gaps[num_bytes] = 255
+                    num_bytes += 1
+                    gap -= 255
+                gaps[num_bytes] = gap
+                num_bytes += 1
+                changes[count] = new[index] - old[index]
+                count += 1
+                following = index + 1
+                differs &= ~(one << numpy.uint64(lane) * bits)
+    return num_bytes, count
 
 
-def _encode_block(positions: Array, changes: Array) -> bytes:
+@numba.njit(nogil=True)
+def _patch(elements, gaps, changes):  # type: ignore[no-untyped-def]  # arrays of either width
+    index = count = 0
+    for gap in gaps:
+        index += gap
+        if gap == 255:
+            continue
+        if count == len(changes) or index >= len(elements):
+            break
+        elements[index] += changes[count]
+        count += 1
+        index += 1
+    return count
+
+
+def _encode_block(gaps: Array, changes: Array) -> bytes:
     width = changes.itemsize
     units = changes.view(_SIGNED[width])
     up = units > 0
@@ -171,11 +212,11 @@ def _encode_block(positions: Array, changes: Array) -> bytes:
     planes = [(sizes >> 8 * index).astype(numpy.uint8) for index in range(width)]
     compressor = zstandard.ZstdCompressor(level=_LEVEL)
     frames = [
-        compressor.compress(encode_gaps(positions).tobytes()),
+        compressor.compress(gaps.data),
         numpy.packbits(up).tobytes(),
         *(compressor.compress(plane.tobytes()) for plane in planes),
     ]
-    return b"".join((_COUNT.pack(len(positions)), *(_LENGTH.pack(len(frame)) + frame for frame in frames)))
+    return b"".join((_COUNT.pack(len(changes)), *(_LENGTH.pack(len(frame)) + frame for frame in frames)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,11 +240,9 @@ def _apply_block(block: Block, coded: _Coded, image: memoryview) -> int:
     # Without escapes a gap is a byte; the sum of all bytes is less than the block's elements.
     most = count + block.num_elements // _ESCAPE
     gaps = _decompress(coded.gaps, most=most)
-    positions = decode_gaps(gaps)
-    if len(positions) != count or len(coded.signs) != -(-count // 8) or (len(gaps) and gaps[-1] == _ESCAPE):
-        raise errors.WireError(f"a block of a delta has {len(positions)} positions for {count} changes")
-    if count and positions[-1] >= block.num_elements:
-        raise errors.WireError(f"a change at element {positions[-1]} of a block of {block.num_elements}")
+    num_gaps = len(gaps) - int(numpy.count_nonzero(gaps == _ESCAPE))
+    if num_gaps != count or len(coded.signs) != -(-count // 8) or (len(gaps) and gaps[-1] == _ESCAPE):
+        raise errors.WireError(f"a block of a delta has {num_gaps} gaps for {count} changes")
     planes = numpy.empty((count, width), dtype=numpy.uint8)
     for index, frame in enumerate(coded.planes):
         plane = _decompress(frame, most=count)
@@ -213,11 +252,11 @@ def _apply_block(block: Block, coded: _Coded, image: memoryview) -> int:
     sizes = planes.reshape(-1).view(_SIGNED[width])
     up = numpy.unpackbits(numpy.frombuffer(coded.signs, dtype=numpy.uint8), count=count).astype(_SIGNED[width])
     changes = ((sizes ^ (up - 1)) + up).view(_UNSIGNED[width])
-    elements = block.view(image)
-    # Few at a time, so that what is read is still in a cache when it is written.
-    for start in range(0, count, _CHANGES_AT_ONCE):
-        places = positions[start : start + _CHANGES_AT_ONCE]
-        elements[places] += changes[start : start + _CHANGES_AT_ONCE]
+    patched = patch(block.view(image), gaps, changes)
+    if patched != count:
+        raise errors.WireError(
+            f"change {patched + 1} of {count} lies outside its block of {block.num_elements} elements"
+        )
     return count
 
 

@@ -104,13 +104,29 @@ def test_every_change_between_special_numbers_is_one() -> None:
     assert base == new
 
 
-@given(positions=st.sets(st.integers(0, 5000)))
-def test_gaps_give_positions_back_and_are_a_byte_each_but_for_escapes(positions: set[int]) -> None:
+@settings(deadline=None)
+@given(positions=st.sets(st.integers(0, 4999)), dtype=st.sampled_from([numpy.uint16, numpy.uint32]))
+def test_gaps_are_a_byte_each_but_for_escapes_and_lead_back_to_the_positions(
+    positions: set[int], dtype: type[numpy.unsignedinteger[numpy.typing.NBitBase]]
+) -> None:
     ascending = numpy.array(sorted(positions), dtype=numpy.int64)
-    gaps = delta.encode_gaps(ascending)
-    assert delta.decode_gaps(gaps).tolist() == ascending.tolist()
+    old = numpy.full(5000, 7, dtype=dtype)
+    new = old.copy()
+    new[ascending] -= ascending.astype(dtype) + dtype(1)
+    gaps, changes = delta.compare(old, new)
     between = numpy.diff(ascending, prepend=-1) - 1
     assert len(gaps) == sum(1 + int(gap) // 255 for gap in between)
+    assert delta.patch(old, gaps, changes) == len(positions)
+    assert old.tolist() == new.tolist()
+
+
+@pytest.mark.parametrize(
+    ("gaps", "added"), [([0, 0], 2), ([0, 0, 0], 2), ([3, 0], 1), ([4, 0], 0), ([255, 0], 0), ([], 0)]
+)
+def test_a_patch_never_leaves_its_elements_nor_its_changes(gaps: list[int], added: int) -> None:
+    elements, changes = numpy.zeros(4, dtype=numpy.uint16), numpy.ones(2, dtype=numpy.uint16)
+    assert delta.patch(elements, numpy.array(gaps, dtype=numpy.uint8), changes) == added
+    assert elements.sum() == added
 
 
 def large_layout() -> types.Layout:
