@@ -15,11 +15,11 @@ integers, modulo their width: every change is one, also across zero and to what 
 
 import concurrent.futures
 import dataclasses
+import functools
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-import numba
 import numpy
 import zstandard
 
@@ -141,7 +141,7 @@ def compare(old: Array, new: Array) -> tuple[Array, Array]:
     # At most a byte for each element; what is not written takes no memory.
     gaps, changes = numpy.empty(len(old), dtype=numpy.uint8), numpy.empty_like(old)
     words = old.view(numpy.uint64), new.view(numpy.uint64)
-    num_bytes, count = _compare(*words, old, new, 8 // old.itemsize, _LANES[old.itemsize], gaps, changes)
+    num_bytes, count = _compiled()[0](*words, old, new, 8 // old.itemsize, _LANES[old.itemsize], gaps, changes)
     return gaps[:num_bytes], changes[:count]
 
 
@@ -150,11 +150,21 @@ def patch(elements: Array, gaps: Array, changes: Array) -> int:
 
     Stops before a change that there is no more of, or whose element would lie outside.
     """
-    return int(_patch(elements, gaps, changes))
+    return int(_compiled()[1](elements, gaps, changes))
 
 
-# Compiled: one pass over what lies in a cache does what takes ten of arrays.
-@numba.njit(nogil=True)
+@functools.cache
+def _compiled() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return `_compare` and `_patch` as machine code, half a second after the first call: one pass over what lies in a
+    cache does what takes ten of arrays.
+    """
+    # Not above: vLLM looks into every module that an engine's process has imported, and fails at what numba brings.
+    import numba
+
+    compiled = numba.njit(nogil=True)
+    return compiled(_compare), compiled(_patch)
+
+
 def _compare(  # type: ignore[no-untyped-def]  # arrays of either width
     old_words, new_words, old, new, per_word, lanes, gaps, changes
 ):
@@ -188,7 +198,6 @@ def _compare(  # type: ignore[no-untyped-def]  # arrays of either width
     return num_bytes, count
 
 
-@numba.njit(nogil=True)
 def _patch(elements, gaps, changes):  # type: ignore[no-untyped-def]  # arrays of either width
     index = count = 0
     for gap in gaps:
