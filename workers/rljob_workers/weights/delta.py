@@ -169,20 +169,20 @@ def _compare(  # type: ignore[no-untyped-def]  # arrays of either width
     old_words, new_words, old, new, per_word, lanes, gaps, changes
 ):
     """Fill `gaps` and `changes`; return how much of them. lanes: masks of the lowest elements of a word."""
-    one, two, three = lanes
+    lowest, lower, low = lanes
     bits = numpy.uint64(64 // per_word)
-    found = numpy.empty(_WORDS_AT_ONCE, dtype=numpy.int64)
+    places = numpy.empty(_WORDS_AT_ONCE, dtype=numpy.int64)
     following = num_bytes = count = 0
     for start in range(0, len(old_words), _WORDS_AT_ONCE):
-        num_found = 0
+        num_places = 0
         for word in range(start, min(start + _WORDS_AT_ONCE, len(old_words))):
             # Written in any case and kept if it differs: no processor can foresee which do.
-            found[num_found] = word
-            num_found += old_words[word] != new_words[word]
-        for word in found[:num_found]:
+            places[num_places] = word
+            num_places += old_words[word] != new_words[word]
+        for word in places[:num_places]:
             differs = old_words[word] ^ new_words[word]
             while differs != 0:
-                lane = int(differs & one == 0) + int(differs & two == 0) + int(differs & three == 0)
+                lane = int(differs & lowest == 0) + int(differs & lower == 0) + int(differs & low == 0)
                 index = word * per_word + lane
                 gap = index - following
                 while gap >= 255:
@@ -194,7 +194,7 @@ def _compare(  # type: ignore[no-untyped-def]  # arrays of either width
                 changes[count] = new[index] - old[index]
                 count += 1
                 following = index + 1
-                differs &= ~(one << numpy.uint64(lane) * bits)
+                differs &= ~(lowest << numpy.uint64(lane) * bits)
     return num_bytes, count
 
 
