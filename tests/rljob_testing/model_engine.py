@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from rljob_workers.trainer.engine import mfu, schedule
-from rljob_workers.trainer.model import batch_tensors, policy
+from rljob_workers.trainer.model import batch_tensors, logprobs, policy
 
 
 class ModelEngine:
@@ -18,10 +18,14 @@ class ModelEngine:
         self._model, self._most = model, most
 
     def forward(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
-        logprobs, entropies = self._model(
-            tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets, tensors.repeats
-        )
-        return logprobs, entropies
+        scored, entropies, _ = self._model(*tensors.inputs)
+        return scored, entropies
+
+    def forward_taught(
+        self, tensors: batch_tensors.BatchTensors, lesson: logprobs.Likeliest
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        scored, entropies, agreements = self._model(*tensors.inputs, lesson=lesson)
+        return scored, entropies, agreements
 
     def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         raise AssertionError(
@@ -53,7 +57,13 @@ class FrozenScorer:
     def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         self.scored += 1
         with torch.no_grad():
-            logprobs: torch.Tensor = self._model(
-                tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets, tensors.repeats
-            )[0]
-        return logprobs
+            scored: torch.Tensor = self._model(*tensors.inputs)[0]
+        return scored
+
+    def teach(self, tensors: batch_tensors.BatchTensors, count: int) -> tuple[torch.Tensor, logprobs.Likeliest]:
+        self.scored += 1
+        scored: torch.Tensor
+        lesson: logprobs.Likeliest
+        with torch.no_grad():
+            scored, _, lesson = self._model(*tensors.inputs, num_likeliest=count)
+        return scored, lesson

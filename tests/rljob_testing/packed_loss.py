@@ -20,9 +20,7 @@ def packed_gradients(
     total = 0.0
     for part in parts:
         tensors = batch_tensors.to_tensors(part, torch.device("cpu"))
-        logprobs, entropies = model(
-            tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets, tensors.repeats
-        )
+        logprobs, entropies, _ = model(*tensors.inputs)
         outputs = loss.policy_loss(
             loss.LossInputs(
                 logprobs=logprobs,

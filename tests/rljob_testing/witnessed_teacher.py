@@ -12,7 +12,7 @@ import transformers
 from torch.nn.functional import log_softmax
 
 from rljob_api import types
-from rljob_workers.trainer.model import batch_tensors, reference
+from rljob_workers.trainer.model import batch_tensors, logprobs, reference
 
 _SAID: list[torch.Tensor] = []
 
@@ -24,6 +24,11 @@ class WitnessedTeacher(reference.FrozenModel):
         scored = super().score(tensors)
         _SAID.append(scored)
         return scored
+
+    def teach(self, tensors: batch_tensors.BatchTensors, count: int) -> tuple[torch.Tensor, logprobs.Likeliest]:
+        scored, lesson = super().teach(tensors, count)
+        _SAID.append(scored)
+        return scored, lesson
 
 
 class NamedModel:

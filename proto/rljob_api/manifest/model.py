@@ -214,6 +214,12 @@ class TeacherSpec(Section):
         default=Decimal("1"),
         description="Each token's advantage is this times log(teacher / policy), at most 10 nats either way.",
     )
+    top_k: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="How many of its likeliest tokens are learned in each place (forward KL); unset: the sampled one.",
+    )
     task_reward: bool = Field(
         default=False, description="Learn the task's rewards too: advantages are added. Otherwise they are only shown."
     )

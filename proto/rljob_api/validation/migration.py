@@ -98,7 +98,6 @@ UNSUPPORTED: Mapping[str, str] = {
     "observability.traces": "a run shows logs and metrics",
     "teacher.pod": "a teacher is in the trainer's processes, with the resources of trainer.pod",
     "teacher.replicas": "a teacher is in each of the trainer's processes",
-    "teacher.topK": "the teacher's log-probability of the sampled token alone is learned from",
     "teacher.url": "teacher.model is loaded by the trainer: a hub id, a folder, or one of an object store",
     "trainer.masterWeightsDtype": "master weights are float32",
 }

@@ -11,7 +11,6 @@ UNSERVED: dict[str, object] = {
     "observability.traces": True,
     "teacher.pod": {"image": "a/b:1"},
     "teacher.replicas": 2,
-    "teacher.topK": 16,
     "teacher.url": "https://host/v1",
     "trainer.masterWeightsDtype": "float32",
 }

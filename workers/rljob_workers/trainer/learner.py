@@ -22,7 +22,7 @@ from rljob_workers.trainer import critic as critics
 from rljob_workers.trainer import pre_update
 from rljob_workers.trainer.algorithms import distillation, entropy, loss, policy_losses, statistics, supervised
 from rljob_workers.trainer.engine import mfu, schedule
-from rljob_workers.trainer.model import batch_tensors
+from rljob_workers.trainer.model import batch_tensors, logprobs
 
 Stat = enums.StepStat
 # Why a rank waits in a collective of a few numbers.
@@ -41,6 +41,11 @@ class PolicyEngine(Protocol):
     def forward(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (logprobs, entropies) [N] with gradient."""
 
+    def forward_taught(
+        self, tensors: batch_tensors.BatchTensors, lesson: logprobs.Likeliest
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return also the agreements [N] with a lesson [N, K], `logprobs.selected_logprobs`; all with gradient."""
+
     def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         """Return logprobs [N] without gradient."""
 
@@ -57,7 +62,7 @@ class PolicyEngine(Protocol):
         """Maximum over ranks."""
 
 
-class Teacher(pre_update.Scorer, Protocol):
+class Teacher(pre_update.Teacher, Protocol):
     """The model of spec.teacher."""
 
     # None for a mixture of experts.
@@ -138,7 +143,10 @@ class Learner:
         measured = _Measured(statistics.Tally(self._engine.device))
         started = self._clock.monotonic()
         teacher = self._teacher if self._is_taught(header) else None
-        prepared = pre_update.prepare(work, self._engine, self._reference, self._algorithm, self._critic, teacher)
+        num_likeliest = 0 if self._spec.teacher is None else self._spec.teacher.top_k or 0
+        prepared = pre_update.prepare(
+            work, self._engine, self._reference, self._algorithm, self._critic, teacher, num_likeliest
+        )
         measured.proximal_s = self._clock.monotonic() - started
         measured.flops = self._flops(header, micro_batches)
         for update in range(num_updates):
@@ -266,7 +274,11 @@ class Learner:
         observed: statistics.Observed,
         measured: _Measured,
     ) -> None:
-        logprobs, entropies = self._engine.forward(item.tensors)
+        agreements = None
+        if item.lesson is None:
+            logprobs, entropies = self._engine.forward(item.tensors)
+        else:
+            logprobs, entropies, agreements = self._engine.forward_taught(item.tensors, item.lesson)
         if item.idle:
             # No gradient, but as many backwards as the other ranks: from ZeRO-2 on each is collective.
             self._engine.backward(logprobs.sum() * 0.0)
@@ -302,7 +314,13 @@ class Learner:
             trained = ~item.tensors.row_masked[item.tensors.row_index]
             outputs.tally.put(distillation.sums(logprobs, item.teacher, trained), {})
             outputs.tally.sums[statistics.Sum.NONFINITE] += (~torch.isfinite(item.teacher)).sum()
-        self._engine.backward(outputs.loss * self._engine.world_size)
+        whole = outputs.loss
+        if agreements is not None and self._spec.teacher is not None:
+            trained = ~item.tensors.row_masked[item.tensors.row_index]
+            taught = distillation.loss(agreements, trained, header.minibatches[update], self._spec.teacher)
+            outputs.tally.sums[statistics.Sum.LOSS] += taught.detach().double()
+            whole = whole + taught
+        self._engine.backward(whole * self._engine.world_size)
         measured.computed_tokens += item.tensors.tokens.numel()
         first_epoch = update < self._algorithm.minibatches
         chosen = self._algorithm.loss

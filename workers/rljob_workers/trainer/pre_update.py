@@ -17,7 +17,7 @@ from rljob_api.manifest.loss import CorrectionSpec, LossSpec
 from rljob_workers.trainer import critic
 from rljob_workers.trainer.algorithms import advantages, correction, entropy, kl, m2po, policy_losses
 from rljob_workers.trainer.algorithms.rows import Rows
-from rljob_workers.trainer.model import batch_tensors
+from rljob_workers.trainer.model import batch_tensors, logprobs
 
 
 class Engine(advantages.Ranks, Protocol):
@@ -35,6 +35,13 @@ class Scorer(Protocol):
 
     def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         """Return its logprobs [N]."""
+
+
+class Teacher(Scorer, Protocol):
+    """The model of spec.teacher."""
+
+    def teach(self, tensors: batch_tensors.BatchTensors, count: int) -> tuple[torch.Tensor, logprobs.Likeliest]:
+        """Return its logprobs [N], and what it finds likeliest in the places of the sampled tokens [N, count]."""
 
 
 class Critic(Protocol):
@@ -55,7 +62,8 @@ class Prepared:
 @dataclasses.dataclass(slots=True)
 class Work:
     """One micro-batch of the step. `idle`: it only keeps collectives in step. proximal, reference, teacher [N]: their
-    log-probabilities of the sampled tokens. keep_mask [N]: what M2PO leaves.
+    log-probabilities of the sampled tokens. lesson [N]: what the teacher finds likeliest in their places, if that is
+    learned. keep_mask [N]: what M2PO leaves.
 
     entropies [N]: of the policy that the step starts from; entropy_mask [N]: those chosen for theirs.
     values, returns [N]: the critic's before the step, and what it is to learn.
@@ -66,6 +74,7 @@ class Work:
     proximal: torch.Tensor | None = None
     reference: torch.Tensor | None = None
     teacher: torch.Tensor | None = None
+    lesson: logprobs.Likeliest | None = None
     keep_mask: torch.Tensor | None = None
     entropies: torch.Tensor | None = None
     entropy_mask: torch.Tensor | None = None
@@ -84,9 +93,12 @@ def prepare(
     reference: Scorer | None,
     algorithm: AlgorithmSpec,
     value_model: Critic | None = None,
-    teacher: Scorer | None = None,
+    teacher: Teacher | None = None,
+    num_likeliest: int = 0,
 ) -> Prepared:
-    """Fill in what the losses need. `work` lists the micro-batches of each update."""
+    """Fill in what the losses need. `work` lists the micro-batches of each update. num_likeliest: how many tokens of a
+    teacher are learned in each place, 0 for the sampled one alone.
+    """
     if scores_first(algorithm):
         for part in work:
             for item in part:
@@ -99,7 +111,10 @@ def prepare(
     if teacher is not None:
         for part in work:
             for item in part:
-                item.teacher = teacher.score(item.tensors)
+                if num_likeliest:
+                    item.teacher, item.lesson = teacher.teach(item.tensors, num_likeliest)
+                else:
+                    item.teacher = teacher.score(item.tensors)
     if value_model is not None:
         for part in work:
             for item in part:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from rljob_api import errors, process_config, types
 from rljob_workers.trainer.engine import deepspeed_config, masters, mfu, schedule
-from rljob_workers.trainer.model import adapters, batch_tensors, loading, policy, reference, selftest
+from rljob_workers.trainer.model import adapters, batch_tensors, loading, logprobs, policy, reference, selftest
 
 # DeepSpeed's autotuner, which nothing here uses, imports MLflow where it is installed: 0.7 s at each start.
 _mlflow = sys.modules.setdefault("mlflow", None)  # type: ignore[arg-type]  # None: not to be imported
@@ -183,10 +183,14 @@ class Engine(_Trained):
         super().__init__(self._policy, config, device)
 
     def forward(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
-        logprobs, entropies = self._engine(
-            tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets, tensors.repeats
-        )
-        return logprobs, entropies
+        scored, entropies, _ = self._engine(*tensors.inputs)
+        return scored, entropies
+
+    def forward_taught(
+        self, tensors: batch_tensors.BatchTensors, lesson: logprobs.Likeliest
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        scored, entropies, agreements = self._engine(*tensors.inputs, lesson=lesson)
+        return scored, entropies, agreements
 
     def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         with torch.no_grad():
@@ -199,8 +203,8 @@ class Engine(_Trained):
 
     def score_plainly(self, row: selftest.Row) -> torch.Tensor:
         with self._policy.plain(), torch.no_grad():
-            logprobs: torch.Tensor = self._engine(row.tokens, row.position_ids, None, row.predictors, row.targets)[0]
-        return logprobs
+            scored: torch.Tensor = self._engine(row.tokens, row.position_ids, None, row.predictors, row.targets)[0]
+        return scored
 
     @property
     def model(self) -> policy.Facts:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy
 import torch
@@ -51,6 +52,11 @@ class BatchTensors:
     ends: torch.Tensor
     oldest_step: int
     repeats: Repeats | None
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """What `policy.Policy.forward` is given, in its order."""
+        return self.tokens, self.position_ids, self.plan, self.predictors, self.targets, self.repeats
 
 
 def to_tensors(batch: types.MicroBatch, device: torch.device) -> BatchTensors:

@@ -5,6 +5,7 @@ Only positions that predict a sampled token enter the head. With more than `chun
 by chunk and is computed again in backward; the logits of one chunk in the model's dtype are then all that is held.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,37 @@ from torch.utils import checkpoint
 _CPU_ROWS = 16
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Likeliest:
+    """What a model finds likeliest at N positions: ids [N, K], and shares [N, K] of them, fp32, which add up to 1."""
+
+    ids: torch.Tensor
+    shares: torch.Tensor
+
+    def at(self, positions: torch.Tensor | slice) -> "Likeliest":
+        """Return some of the positions."""
+        return Likeliest(self.ids[positions], self.shares[positions])
+
+
+def likeliest(
+    head: Callable[[torch.Tensor], torch.Tensor],
+    hidden: torch.Tensor,
+    *,
+    count: int,
+    temperature: float,
+    chunk_tokens: int,
+) -> Likeliest:
+    """Return the `count` likeliest tokens after each of hidden [N, h], or the whole vocabulary. Without gradient."""
+    parts = []
+    with torch.no_grad():
+        for states in hidden.split(chunk_tokens):
+            logits = head(states)
+            for rows in _row_blocks(logits):
+                top = _scaled(logits[rows], temperature).topk(min(count, logits.shape[-1]), dim=-1)
+                parts.append(Likeliest(top.indices, torch.softmax(top.values, dim=-1)))
+    return Likeliest(torch.cat([part.ids for part in parts]), torch.cat([part.shares for part in parts]))
+
+
 def selected_logprobs(
     head: Callable[[torch.Tensor], torch.Tensor],
     hidden: torch.Tensor,
@@ -22,65 +54,85 @@ def selected_logprobs(
     *,
     temperature: float,
     chunk_tokens: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (logprobs [N], entropies [N]), fp32 nats, of targets [N] given hidden [N, h]; head: [n, h] -> [n, V]."""
+    lesson: Likeliest | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Return (logprobs [N], entropies [N], agreements [N]), fp32 nats, of targets [N] given hidden [N, h].
 
-    def score(states: torch.Tensor, taken: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    head: [n, h] -> [n, V]. An agreement is the mean log-probability of a lesson's tokens by their shares, minus a
+    cross-entropy; None without a lesson.
+    """
+
+    def score(states: torch.Tensor, taken: torch.Tensor, *taught: torch.Tensor) -> tuple[torch.Tensor, ...]:
         # torch leaves Function.apply untyped.
-        logprobs, entropies = SelectedLogSoftmax.apply(head(states), taken, temperature)  # type: ignore[no-untyped-call]
-        return logprobs, entropies
+        scored = SelectedLogSoftmax.apply(head(states), taken, temperature, *(taught or (None, None)))  # type: ignore[no-untyped-call]
+        return tuple(part for part in scored if part is not None)
 
+    inputs = (hidden, targets) if lesson is None else (hidden, targets, lesson.ids, lesson.shares)
     if len(targets) <= chunk_tokens:
-        return score(hidden, targets)
-    pairs = zip(hidden.split(chunk_tokens), targets.split(chunk_tokens), strict=True)
-    parts = [checkpoint.checkpoint(score, states, taken, use_reentrant=False) for states, taken in pairs]
-    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+        scored = score(*inputs)
+    else:
+        chunks = zip(*(part.split(chunk_tokens) for part in inputs), strict=True)
+        parts = [checkpoint.checkpoint(score, *chunk, use_reentrant=False) for chunk in chunks]
+        scored = tuple(torch.cat(part) for part in zip(*parts, strict=True))
+    return scored[0], scored[1], None if lesson is None else scored[2]
 
 
 class SelectedLogSoftmax(torch.autograd.Function):
-    """(logits [n, vocab], targets [n], temperature) -> (log p(target) [n], entropy [n]), fp32.
+    """(logits [n, vocab], targets [n], temperature, ids [n, k], shares [n, k]) -> (log p(target) [n], entropy [n],
+    agreement [n]), fp32; without ids and shares None.
 
-    z = logits / T, p = softmax(z), H = lse(z) - sum p z.
-    d log p(t) / d z_j = [j = t] - p_j ;   d H / d z_j = -p_j (log p_j + H).
+    z = logits / T, p = softmax(z), H = lse(z) - sum p z, A = sum_k shares_k log p(ids_k), of shares that add up to 1.
+    d log p(t) / d z_j = [j = t] - p_j ;   d H / d z_j = -p_j (log p_j + H) ;
+    d A / d z_j = sum_k [j = ids_k] shares_k - p_j.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, logits: torch.Tensor, targets: torch.Tensor, temperature: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx: Any,
+        logits: torch.Tensor,
+        targets: torch.Tensor,
+        temperature: float,
+        ids: torch.Tensor | None = None,
+        shares: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Keep the logits in their own dtype and two numbers per row."""
         # Otherwise an output that the loss does not use would cost a pass over a gradient of zeros.
         ctx.set_materialize_grads(False)
-        normalizers, taken, entropies = logits.new_empty((3, len(logits)), dtype=torch.float32).unbind()
+        normalizers, taken, entropies, taught = logits.new_empty((4, len(logits)), dtype=torch.float32).unbind()
         for rows in _row_blocks(logits):
             scaled = _scaled(logits[rows], temperature)
             normalizers[rows] = torch.logsumexp(scaled, dim=-1)
             taken[rows] = scaled.gather(1, targets[rows, None]).squeeze(1)
+            if ids is not None and shares is not None:
+                taught[rows] = (scaled.gather(1, ids[rows]) * shares[rows]).sum(-1)
             probs = (scaled - normalizers[rows, None]).exp_()
             entropies[rows] = normalizers[rows] - probs.mul_(scaled).sum(-1)
-        ctx.save_for_backward(logits, targets, normalizers, entropies)
+        ctx.save_for_backward(logits, targets, normalizers, entropies, ids, shares)
         ctx.temperature = temperature
-        return taken - normalizers, entropies
+        return taken - normalizers, entropies, None if ids is None else taught - normalizers
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, None, None]:
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, None, None, None, None]:
         """Return the gradient of the logits in their dtype."""
-        logits, targets, normalizers, entropies = ctx.saved_tensors
-        logprob_grad, entropy_grad = gradients
+        logits, targets, normalizers, entropies, ids, shares = ctx.saved_tensors
+        logprob_grad, entropy_grad, agreement_grad = gradients
         if logprob_grad is None:
             logprob_grad = torch.zeros_like(normalizers)
+        whole_grad = logprob_grad if agreement_grad is None else logprob_grad + agreement_grad
         logits_grad = torch.empty_like(logits)
         for rows in _row_blocks(logits):
             log_probs = _scaled(logits[rows], ctx.temperature).sub_(normalizers[rows, None])
             grad = log_probs.exp()
             if entropy_grad is None:
-                grad.mul_(-logprob_grad[rows, None])
+                grad.mul_(-whole_grad[rows, None])
             else:
                 weights = log_probs.add_(entropies[rows, None]).mul_(entropy_grad[rows, None])
-                grad.mul_(weights.add_(logprob_grad[rows, None]).neg_())
+                grad.mul_(weights.add_(whole_grad[rows, None]).neg_())
             grad.scatter_add_(1, targets[rows, None], logprob_grad[rows, None])
+            if agreement_grad is not None:
+                grad.scatter_add_(1, ids[rows], shares[rows] * agreement_grad[rows, None])
             logits_grad[rows] = grad.div_(ctx.temperature)
-        return logits_grad, None, None
+        return logits_grad, None, None, None, None
 
 
 def _scaled(logits: torch.Tensor, temperature: float) -> torch.Tensor:

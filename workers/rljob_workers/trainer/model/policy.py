@@ -71,8 +71,11 @@ class Policy(torch.nn.Module):
         predictors: torch.Tensor,
         targets: torch.Tensor,
         repeats: batch_tensors.Repeats | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """tokens, position_ids [1, T]; predictors, targets [N] -> log-probabilities and entropies [N], fp32 nats.
+        lesson: logprobs.Likeliest | None = None,
+        num_likeliest: int = 0,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | logprobs.Likeliest | None]:
+        """tokens, position_ids [1, T]; predictors, targets [N] -> log-probabilities and entropies [N], fp32 nats, and
+        agreements [N] with a lesson [N], or the likeliest tokens in the places of the targets where they are asked for.
 
         plan None, inside `plain`: one row through the whole model, its own masks and its own head. repeats: tokens that
         are computed once and returned for each row.
@@ -93,14 +96,29 @@ class Policy(torch.nn.Module):
         ).last_hidden_state[0]
         if repeats is not None:
             predictors, targets = predictors[repeats.first], targets[repeats.first]
-        scores, entropies = logprobs.selected_logprobs(
+            lesson = None if lesson is None else lesson.at(repeats.first)
+        extra: torch.Tensor | logprobs.Likeliest | None
+        scores, entropies, extra = logprobs.selected_logprobs(
             head,
             states[predictors],
             targets,
             temperature=self._temperature,
             chunk_tokens=self._chunk_tokens,
+            lesson=lesson,
         )
-        return (scores, entropies) if repeats is None else (scores[repeats.which], entropies[repeats.which])
+        if num_likeliest:
+            extra = logprobs.likeliest(
+                head,
+                states[predictors],
+                count=num_likeliest,
+                temperature=self._temperature,
+                chunk_tokens=self._chunk_tokens,
+            )
+        if repeats is None:
+            return scores, entropies, extra
+        if extra is not None:
+            extra = extra.at(repeats.which) if isinstance(extra, logprobs.Likeliest) else extra[repeats.which]
+        return scores[repeats.which], entropies[repeats.which], extra
 
     def named_tensors(self) -> dict[str, torch.Tensor]:
         """Return parameters and buffers by their Hugging Face names; names of tied weights all are in it."""

@@ -13,7 +13,7 @@ from rljob_api import errors, process_config
 from rljob_api.manifest.job import JobSpec
 from rljob_workers.models import builtin, vocabulary
 from rljob_workers.trainer.engine import mfu
-from rljob_workers.trainer.model import batch_tensors, loading, policy, selftest
+from rljob_workers.trainer.model import batch_tensors, loading, logprobs, policy, selftest
 
 # Returns a module to call in place of one that is never trained.
 Place = Callable[[torch.nn.Module], torch.nn.Module]
@@ -41,16 +41,21 @@ class FrozenModel:
     def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         """Return logprobs [N] of the sampled tokens at the sampling temperature, fp32."""
         with torch.no_grad():
-            logprobs, _ = self._placed(
-                tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets, tensors.repeats
-            )
-        scored: torch.Tensor = logprobs
+            scored: torch.Tensor = self._placed(*tensors.inputs)[0]
         return scored
+
+    def teach(self, tensors: batch_tensors.BatchTensors, count: int) -> tuple[torch.Tensor, logprobs.Likeliest]:
+        """Return logprobs [N] of the sampled tokens, and the `count` tokens that it finds likeliest in their places."""
+        scored: torch.Tensor
+        lesson: logprobs.Likeliest
+        with torch.no_grad():
+            scored, _, lesson = self._placed(*tensors.inputs, num_likeliest=count)
+        return scored, lesson
 
     def score_plainly(self, row: selftest.Row) -> torch.Tensor:
         with self._policy.plain(), torch.no_grad():
-            logprobs: torch.Tensor = self._placed(row.tokens, row.position_ids, None, row.predictors, row.targets)[0]
-        return logprobs
+            scored: torch.Tensor = self._placed(row.tokens, row.position_ids, None, row.predictors, row.targets)[0]
+        return scored
 
     @property
     def model(self) -> policy.Facts:

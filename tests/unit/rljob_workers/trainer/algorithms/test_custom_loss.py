@@ -23,7 +23,7 @@ from rljob_workers.trainer import __main__ as program
 from rljob_workers.trainer import learner
 from rljob_workers.trainer.algorithms import policy_losses
 from rljob_workers.trainer.engine import schedule
-from rljob_workers.trainer.model import attention, batch_tensors, policy
+from rljob_workers.trainer.model import attention, batch_tensors, logprobs, policy
 
 CPU = torch.device("cpu")
 # Large, so that the rounding of parameters is small alongside an update.
@@ -79,10 +79,13 @@ class TinyEngine:
         self.num_scores = 0
 
     def forward(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
-        logprobs, entropies = self.policy(
-            tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets
-        )
-        return logprobs, entropies
+        scored, entropies, _ = self.policy(*tensors.inputs)
+        return scored, entropies
+
+    def forward_taught(
+        self, tensors: batch_tensors.BatchTensors, lesson: logprobs.Likeliest
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        raise AssertionError(f"nothing teaches update {tensors.update} {lesson.ids.shape}")
 
     def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         self.num_scores += 1

@@ -20,7 +20,7 @@ from rljob_workers.trainer import critic as critics
 from rljob_workers.trainer import learner
 from rljob_workers.trainer.algorithms import entropy
 from rljob_workers.trainer.engine import mfu, schedule
-from rljob_workers.trainer.model import batch_tensors
+from rljob_workers.trainer.model import batch_tensors, logprobs
 
 Stat = enums.StepStat
 
@@ -49,6 +49,11 @@ class FakeEngine:
         self.events.append(f"forward {tensors.update}")
         logprobs = self.theta.expand(len(tensors.targets)) * 1.0
         return logprobs, torch.full_like(logprobs, 0.5)
+
+    def forward_taught(
+        self, tensors: batch_tensors.BatchTensors, lesson: logprobs.Likeliest
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        raise AssertionError(f"nothing teaches update {tensors.update} {lesson.ids.shape}")
 
     def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
         self.events.append("score")

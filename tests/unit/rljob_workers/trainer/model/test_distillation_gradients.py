@@ -135,6 +135,40 @@ def test_a_step_with_a_teacher_has_the_gradient_of_the_log_ratio_as_each_tokens_
         torch.testing.assert_close(found[name], theirs, rtol=1e-5, atol=bound, msg=name)
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize(("coef", "top_k", "task_reward"), [("1", 1, False), ("0.25", 3, False), ("0.5", 3, True)])
+def test_a_teacher_s_likeliest_tokens_in_every_place_have_the_gradient_of_their_cross_entropy(
+    packed: dict[str, policy.Policy],
+    plain: dict[str, torch.nn.Module],
+    number: int,
+    coef: str,
+    top_k: int,
+    task_reward: bool,
+) -> None:
+    """L = -(1 / N) sum (coef * sum_k q(v_k) log pi(v_k) + task * advantage * log pi(y)), row by row."""
+    model = plain["policy"]
+    model.zero_grad()
+    total = torch.zeros(())
+    for row in ROWS:
+        places = [target - 1 for target in row.targets]
+        theta, teacher = (
+            torch.log_softmax(one(input_ids=torch.tensor([row.tokens])).logits[0].float(), dim=-1)[places]
+            for one in (model, plain["teacher"])
+        )
+        top = teacher.detach().topk(top_k, dim=-1)
+        total = total - float(coef) * (theta.gather(1, top.indices) * top.values.softmax(-1)).sum() / WHOLE.num_tokens
+        if task_reward:
+            sampled = theta.gather(1, torch.tensor([[row.tokens[target]] for target in row.targets]))[:, 0]
+            total = total - (torch.tensor(row.advantages) * sampled).sum() / WHOLE.num_tokens
+    total.backward()
+    learned, frozen, found = learn(job(coef=coef, topK=top_k, taskReward=task_reward), packed, in_parts(number))
+    assert frozen.scored == number
+    assert learned.stats[Stat.LOSS] == pytest.approx(float(total.detach()), rel=1e-6)
+    for name, theirs in gradients_of(model).items():
+        bound = 1e-5 * float(theirs.abs().max())
+        torch.testing.assert_close(found[name], theirs, rtol=1e-5, atol=bound, msg=name)
+
+
 @pytest.mark.covers("algorithms 6.8")
 @pytest.mark.parametrize("type_", ["ppo", "gspo", "cispo", "sapo", "reinforce"])
 def test_a_policy_that_is_its_teacher_learns_exactly_nothing(packed: dict[str, policy.Policy], type_: str) -> None:

@@ -55,9 +55,7 @@ def logprobs_of(model: policy.Policy, made: packing.Packed) -> dict[int, torch.T
     for part in made.micro_batches[0]:
         tensors = batch_tensors.to_tensors(part, CPU)
         with torch.no_grad():
-            scores, _ = model(
-                tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets, tensors.repeats
-            )
+            scores, *_ = model(*tensors.inputs)
         by_row |= {header.row: scores[tensors.row_index == index] for index, header in enumerate(part.rows)}
     return by_row
 
