@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import dataclasses
+import gc
 import itertools
 import json
 import random
@@ -212,6 +213,8 @@ async def time_calls(num_sessions: int, *, calls_each: int, most_s: float) -> Ad
     up to `most_s` seconds each.
     """
     _raise_file_limit()
+    # As the rollout's program after its imports (`boot.importing`): a collection looks at what came after them alone.
+    gc.freeze()
     limits = sessions.Limits(most=num_sessions, idle_s=600.0, session_s=3600.0)
     attempts = sessions.Sessions(limits, clock.SystemClock())
     outside = external.ExternalCollector(
@@ -238,6 +241,8 @@ async def time_calls(num_sessions: int, *, calls_each: int, most_s: float) -> Ad
 
 async def _agents(address: str, num_sessions: int, calls_each: int, most_s: float) -> Added:
     _raise_file_limit()
+    # A pause of the process that measures is not the gateway's.
+    gc.disable()
     added: list[float] = []
     timeout, connector = aiohttp.ClientTimeout(total=None), aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
