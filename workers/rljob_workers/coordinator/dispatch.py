@@ -111,6 +111,9 @@ class Dispatch:
         reported another version since: it asks again for that one. `ahead`: also for the version that it is told to
         load, from the moment that it is told.
         """
+        if self._context.config.spec.data.has_pictures:
+            # A message holds those of so many records; a rollout asks again for the rest.
+            capacity = min(capacity, enums.LEASES_WITH_PICTURES)
         end = self._context.clock.monotonic() + wait_s
         reported = self._context.pods.serving(token)
         while True:

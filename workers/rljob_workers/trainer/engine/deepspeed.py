@@ -177,6 +177,7 @@ class Engine(_Trained):
             model,
             temperature=config.spec.rollout.sampling.temperature,
             chunk_tokens=config.spec.trainer.logits_chunk_tokens,
+            pixels=loading.pixels_of(model, model_dir),
         )
         tensors = self._policy.named_tensors()
         self._saved = adapters.SavedNames(tensors.items()) if adapter else loading.SavedNames(model, tensors)
@@ -184,7 +185,13 @@ class Engine(_Trained):
 
     def forward(self, tensors: batch_tensors.BatchTensors) -> tuple[torch.Tensor, torch.Tensor]:
         logprobs, entropies = self._engine(
-            tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets, tensors.repeats
+            tensors.tokens,
+            tensors.position_ids,
+            tensors.plan,
+            tensors.predictors,
+            tensors.targets,
+            tensors.repeats,
+            tensors.pictures,
         )
         return logprobs, entropies
 

@@ -35,6 +35,7 @@ class FrozenModel:
             lm,
             temperature=spec.rollout.sampling.temperature,
             chunk_tokens=spec.trainer.logits_chunk_tokens,
+            pixels=loading.pixels_of(lm, model_dir),
         )
         self._placed = place(self._policy)
 
@@ -42,7 +43,13 @@ class FrozenModel:
         """Return logprobs [N] of the sampled tokens at the sampling temperature, fp32."""
         with torch.no_grad():
             logprobs, _ = self._placed(
-                tensors.tokens, tensors.position_ids, tensors.plan, tensors.predictors, tensors.targets, tensors.repeats
+                tensors.tokens,
+                tensors.position_ids,
+                tensors.plan,
+                tensors.predictors,
+                tensors.targets,
+                tensors.repeats,
+                tensors.pictures,
             )
         scored: torch.Tensor = logprobs
         return scored
