@@ -29,10 +29,10 @@ class PictureTokens:
 
         Raises DataError if there is not one for each picture: a text may spell it, too.
         """
-        found = list(ids).count(self.token_id)
-        if found != num_pictures:
+        num_tokens = list(ids).count(self.token_id)
+        if num_tokens != num_pictures:
             raise errors.DataError(
-                f"{where}: the prompt has {found} times the token that stands for a picture ({self.token_id}), but"
+                f"{where}: the prompt has {num_tokens} times the token that stands for a picture ({self.token_id}), but"
                 f" {num_pictures} pictures; is its text in the question, or has the chat template lost a mark?"
             )
         return tuple(token for each in ids for token in [each] * (self.count if each == self.token_id else 1))

@@ -64,21 +64,21 @@ class Sight:
             raise errors.WireError(str(error)) from error
         pixels = torch.cat([self._pixels(picture) for picture in decoded]).to(device, dtype)
         with torch.no_grad():
-            made = torch.stack(list(self._see(pixels, dtype)))
-        if made.shape[1] != self._tokens.count:
-            raise errors.WireError(f"the tower makes {made.shape[1]} vectors of a picture, not {self._tokens.count}")
-        return made[[distinct.index(file) for file in files]]
+            vectors = torch.stack(list(self._see(pixels, dtype)))
+        if vectors.shape[1] != self._tokens.count:
+            raise errors.WireError(f"the tower makes {vectors.shape[1]} vectors of a picture, not {self._tokens.count}")
+        return vectors[[distinct.index(file) for file in files]]
 
     def _see(self, pixels: torch.Tensor, dtype: torch.dtype) -> Sequence[torch.Tensor]:
-        base, kept = self._lm.base_model, {}
+        base, narrow = self._lm.base_model, {}
         # Where a CPU computes in float32 the weights stay what is served, and are widened for the moment.
         for part in _frozen_parts(self._lm):
             for parameter in part.parameters():
                 if parameter.dtype != dtype:
-                    kept[parameter], parameter.data = parameter.data, parameter.data.to(dtype)
+                    narrow[parameter], parameter.data = parameter.data, parameter.data.to(dtype)
         try:
-            seen: Sequence[torch.Tensor] = base.get_image_features(pixel_values=pixels, return_dict=True).pooler_output
+            features: Sequence[torch.Tensor] = base.get_image_features(pixel_values=pixels, return_dict=True).pooler_output
         finally:
-            for parameter, data in kept.items():
+            for parameter, data in narrow.items():
                 parameter.data = data
-        return seen
+        return features

@@ -41,7 +41,7 @@ _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _OURS = (
     "model", "dtype", "max_model_len", "max_num_seqs", "enforce_eager", "tensor_parallel_size", "logprobs_mode",
     "distributed_executor_backend", "worker_extension_cls", "weight_transfer_config", "generation_config",
-    "enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank", "scheduling_policy",
+    "enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank", "scheduling_policy", "limit_mm_per_prompt",
 )  # fmt: skip
 
 
