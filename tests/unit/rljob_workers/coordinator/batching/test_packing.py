@@ -469,7 +469,7 @@ def test_pictures_of_a_group_stand_once_in_a_tree_where_its_prompt_does() -> Non
 
 def test_the_halves_of_a_divided_group_have_its_pictures_each() -> None:
     picture = types.Picture(start=0, data=b"a")
-    rows = [shown(sample(row=row, completion=range(10, 20)), picture) for row in range(4)]
+    rows = [shown(sample(row=row, completion=range(100 * row + 9, 100 * row + 49)), picture) for row in range(4)]
     packed = packing.pack(rows, step=1, shape=shape(world_size=2))
     assert [[batch.pictures for batch in rank] for rank in packed.micro_batches] == [[(picture,)], [(picture,)]]
 
