@@ -12,6 +12,7 @@ import pathlib
 import random
 
 import make_picture_data as pictures
+import safetensors.torch
 import torch
 import transformers
 
@@ -94,8 +95,13 @@ def train(model: transformers.LlavaForConditionalGeneration, processor: transfor
 
 
 def save(folder: pathlib.Path, model: torch.nn.Module, processor: transformers.LlavaProcessor) -> None:
+    """Write a Hugging Face folder whose tensors have the names that published models have, and engines read."""
     model.to(torch.bfloat16).save_pretrained(folder)
     processor.save_pretrained(folder)
+    file = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(file)
+    named = {name.replace("vision_tower.", "vision_tower.vision_model."): tensor for name, tensor in tensors.items()}
+    safetensors.torch.save_file(named, file, metadata={"format": "pt"})
 
 
 def main() -> None:

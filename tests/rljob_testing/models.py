@@ -153,6 +153,7 @@ def make_tiny_llava(
                 parameter.add_(torch.rand_like(parameter) * 0.1)
     model.tie_weights()
     model.to(getattr(torch, dtype)).save_pretrained(folder)
+    _name_as_hubs_do(folder / "model.safetensors")
     processor = transformers.LlavaProcessor(
         image_processor=transformers.SiglipImageProcessorPil(size={"height": PICTURE_SIZE, "width": PICTURE_SIZE}),
         tokenizer=transformers.AutoTokenizer.from_pretrained(folder),
@@ -164,6 +165,16 @@ def make_tiny_llava(
     )
     processor.save_pretrained(folder)
     return folder
+
+
+def _name_as_hubs_do(file: pathlib.Path) -> None:
+    """Give a tower's tensors the names that published models have, and vLLM reads: a new model is saved with others."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = {
+        name.replace("vision_tower.", "vision_tower.vision_model."): each for name, each in load_file(file).items()
+    }
+    save_file(tensors, file, metadata={"format": "pt"})
 
 
 def picture(seed: int = 0, *, size: tuple[int, int] = (PICTURE_SIZE, PICTURE_SIZE), form: str = "PNG") -> bytes:

@@ -22,10 +22,21 @@ def seeing(
 ) -> Iterator[tuple[object, list[pathlib.Path]]]:
     root = tmp_path_factory.mktemp(request.param)
     folders = [models.make_tiny_llava(root / str(seed), seed=seed, tower=request.param) for seed in range(2)]
+    keep_tower(folders)
     rig = make_rig(folders[0])
     rig.store.publish(1, folders[1], rig.stager.layout)
     yield rig, folders
     rig.close()
+
+
+def keep_tower(folders: Sequence[pathlib.Path]) -> None:
+    """Give all the tower of the first, as it is in the versions of a run: the engine remembers what it saw."""
+    from safetensors.torch import load_file, save_file
+
+    first, *others = (folder / "model.safetensors" for folder in folders)
+    frozen = {name: each for name, each in load_file(first).items() if not name.startswith("language_model.")}
+    for other in others:
+        save_file(load_file(other) | frozen, other, metadata={"format": "pt"})
 
 
 def prompt(folder: pathlib.Path, count: int) -> tuple[int, ...]:

@@ -77,7 +77,9 @@ class Sight:
                 if parameter.dtype != dtype:
                     narrow[parameter], parameter.data = parameter.data, parameter.data.to(dtype)
         try:
-            features: Sequence[torch.Tensor] = base.get_image_features(pixel_values=pixels, return_dict=True).pooler_output
+            features: Sequence[torch.Tensor] = base.get_image_features(
+                pixel_values=pixels, return_dict=True
+            ).pooler_output
         finally:
             for parameter, data in narrow.items():
                 parameter.data = data

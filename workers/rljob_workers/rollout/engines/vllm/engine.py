@@ -263,6 +263,7 @@ class VllmEngine:
         from vllm.v1.engine.async_llm import AsyncLLM
 
         patches.time_tokens()
+        patches.read_pictures_without_torchvision()
         return AsyncLLM.from_engine_args(_engine_args(self._settings))
 
 
