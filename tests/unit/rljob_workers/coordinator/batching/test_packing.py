@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_api import types
+from rljob_api import enums, types
 from rljob_workers.coordinator.batching import blocks, packing
 
 
@@ -475,7 +475,7 @@ def test_the_halves_of_a_divided_group_have_its_pictures_each() -> None:
 
 
 def test_a_micro_batch_holds_no_more_bytes_of_pictures_than_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing.enums, "MAX_BATCH_PICTURES_BYTES", 10)
+    monkeypatch.setattr(enums, "MAX_BATCH_PICTURES_BYTES", 10)
     rows = [shown(sample(row=8 * row, group=str(row)), types.Picture(start=0, data=b"12345")) for row in range(5)]
     batches = packing.pack(rows, step=1, shape=shape()).micro_batches[0]
     assert sorted(len(batch.pictures) for batch in batches) == [1, 2, 2]
