@@ -365,6 +365,10 @@ class ExitCode(enum.IntEnum):
 MAX_BATCH_PART_BYTES = 64 << 20
 # Of a handed-in group: id, mask, log-probability and turn of each token.
 GROUP_BYTES_PER_TOKEN = 13
+# Pictures of a record, and what they may have together; of a lease each rollout gets them, so a reply has this many.
+MAX_PICTURES, MAX_PICTURES_BYTES, LEASES_WITH_PICTURES = 4, 2 << 20, 16
+# Of a micro-batch; a group's, which are never divided, fit.
+MAX_BATCH_PICTURES_BYTES = 32 << 20
 CHUNK_BYTES = 2 << 20
 # What is verified, and asked of another source, by itself: 17,500 pieces of 140 GB have 280 kB of digests.
 PIECE_BYTES = 8 << 20

@@ -67,12 +67,25 @@ class Sampling:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRecord:
-    """One record of a data source. `columns` holds the record's own columns; `prompt`, `answer`, `id` are canonical."""
+    """One record of a data source. `columns` holds the record's own columns; `prompt`, `answer`, `id` are canonical.
+
+    pictures: files as they are, in the order of their marks in the prompt; what graders and users' code read of a
+    record has none. (An image, here and everywhere, is the bytes of a weight version.)
+    """
 
     prompt_id: str
     source: str
     columns: Mapping[str, object]
     epoch: int = 0
+    pictures: tuple[bytes, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A picture among tokens: the file, and the index of the first of the tokens that stand for it."""
+
+    start: int
+    data: bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,7 +345,8 @@ class PromptGroup:
     """What a rollout submits for one lease: the scored members, the failed ones, and when they were generated.
 
     rejected: the user's own predicate said that the group is not to be trained. repeated_tokens: of the prompts of all
-    calls to the engine, those that earlier calls began with; cached_tokens: those that its prefix cache had.
+    calls to the engine, those that earlier calls began with; cached_tokens: those that its prefix cache had. pictures:
+    of the prompt that all rows begin with, once.
     """
 
     lease_id: LeaseId
@@ -346,6 +360,7 @@ class PromptGroup:
     rejected: bool = False
     repeated_tokens: int = 0
     cached_tokens: int = 0
+    pictures: Sequence[Picture] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,6 +368,7 @@ class TrainSample:
     """One row with its advantage, ready for packing. advantages, version_steps [N]: per sampled token, in order.
 
     rewards, turn_ids [N]: filled where the trainer makes the advantages, else empty. `group`: index within the step.
+    pictures: of the prompt, the same ones in every row of a group.
     """
 
     group_id: GroupId
@@ -370,6 +386,7 @@ class TrainSample:
     group: int = 0
     rewards: Floats = NO_FLOATS
     turn_ids: Ints = NO_INTS
+    pictures: Sequence[Picture] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,7 +423,7 @@ class MicroBatch:
     of the parent if it opens its segment), logprobs (behavior), advantages, version_steps, row_index (into `rows`).
     Where the trainer makes the advantages, `rewards` holds what each token earned and `turn_ids` its turn; both are
     empty where advantages come ready. oldest_step: tokens that versions of smaller steps sampled leave the loss; they
-    stay context, and count in denominators.
+    stay context, and count in denominators. pictures: by where they start in the stream, one for each tree.
     """
 
     update: int
@@ -423,6 +440,7 @@ class MicroBatch:
     rewards: Floats = NO_FLOATS
     turn_ids: Ints = NO_INTS
     oldest_step: int = 0
+    pictures: Sequence[Picture] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,7 @@ class ColumnsSpec(Section):
     prompt: Text = Field(default="prompt", description="Column with the question.")
     answer: Text = Field(default="answer", description="Column with the expected answer.")
     id: Text | None = Field(default=None, description="Column with a unique id; without one, the line number.")
+    images: Text | None = Field(default=None, description="Column with a list of pictures (docs/images.md).")
 
 
 class ReasoningGymSpec(Section):
@@ -237,6 +238,11 @@ class DataSpec(Section):
     def prompt_sources(self) -> tuple[TrainSourceSpec, ...]:
         """The sources of prompts that the policy answers itself."""
         return tuple(source for source in self.train if source.phase == "RL")
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether the records of a source have pictures."""
+        return any(source.columns.images is not None for source in self.train)
 
     @property
     def example_sources(self) -> tuple[TrainSourceSpec, ...]:

@@ -543,6 +543,47 @@ class JobSpec(Section):
             yield "environment.replicas", self.environment.replicas, no_effect(f"no command runs, since {why}")
 
     @rule()
+    def pictures_are_read(self) -> Iterator[Problem]:
+        """What is tested with pictures; what they would change elsewhere is refused instead of tried."""
+        if not self.data.has_pictures:
+            for index, suite in enumerate(self.evaluation.suites):
+                if suite.columns.images is not None:
+                    because = "no source of data.train has pictures: the model is trained without any"
+                    yield f"evaluation.suites[{index}].columns.images", suite.columns.images, because
+            return
+        because = "records have pictures (columns.images)"
+        engine, trainer = self.rollout.engine, self.trainer
+        if self.workflow.type != "rlvr":
+            yield "workflow.type", self.workflow.type, f"{because}, which only rlvr shows: use rlvr"
+        if self.data.template != "chat":
+            yield (
+                "data.template",
+                self.data.template,
+                f"{because}, for which only the model's own has a place: use chat",
+            )
+        for index, suite in enumerate(self.evaluation.suites):
+            if suite.template not in (None, "chat"):
+                yield f"evaluation.suites[{index}].template", suite.template, f"{because}: use chat"
+        for index, source in enumerate(self.data.train):
+            if source.phase == "SFT":
+                yield f"data.train[{index}].phase", "SFT", f"{because}, and no supervised step is made with them"
+        if engine.type != "vllm":
+            yield "rollout.engine.type", engine.type, f"{because}, which only vllm is given: use vllm"
+        if engine.tensor_parallel_size > 1:
+            yield "rollout.engine.tensorParallelSize", engine.tensor_parallel_size, f"{because}: use 1"
+        if trainer.deepspeed.zero_stage == 3:
+            yield "trainer.deepspeed.zeroStage", 3, f"{because}, whose tower is not divided among ranks: use 0, 1 or 2"
+        if trainer.optimizer.type == "Muon":
+            yield "trainer.optimizer.type", "Muon", f"{because}: use AdamW"
+        if self.model.lora is not None:
+            yield "model.lora.rank", self.model.lora.rank, f"{because}: leave lora out, and all of the text is trained"
+        if self.algorithm.critic is not None:
+            because_critic = f"{because}, which a critic does not see: use an advantageEstimator without one"
+            yield "algorithm.advantageEstimator", self.algorithm.advantage_estimator, because_critic
+        if self.teacher is not None:
+            yield "teacher.model", self.teacher.model, f"{because}, and no teacher was tried with them: leave it out"
+
+    @rule()
     def rewards_are_shaped_once(self) -> Iterator[Problem]:
         """A workflow that shapes rewards itself leaves the pipeline's shaping at the identity."""
         if not self.workflow.shapes_rewards_itself:

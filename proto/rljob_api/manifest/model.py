@@ -218,7 +218,7 @@ class TeacherSpec(Section):
         default=None,
         ge=1,
         le=1024,
-        description="How many of its likeliest tokens are learned in each place (forward KL); unset: the sampled one.",
+        description="Learn its K likeliest tokens in each place (forward KL); unset: the sampled one.",
     )
     task_reward: bool = Field(
         default=False, description="Learn the task's rewards too: advantages are added. Otherwise they are only shown."

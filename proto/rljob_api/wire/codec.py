@@ -30,6 +30,7 @@ if sys.byteorder != "little":
 MESSAGES: dict[type, Any] = {
     types.Sampling: work_pb2.Sampling,
     types.PromptRecord: work_pb2.PromptRecord,
+    types.Picture: work_pb2.Picture,
     types.GroupLease: work_pb2.GroupLease,
     types.LeaseGrant: work_pb2.LeaseReply,
     types.Session: work_pb2.RegisterReply,

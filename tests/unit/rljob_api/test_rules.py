@@ -58,7 +58,45 @@ TEACHER = {"model": "better"}
 ADDED = {**TEACHER, "taskReward": True}
 REJECTING = {"mode": "Truncate", "high": "2", "reject": {"metric": "K1", "high": "0.5", "advantages": "Negative"}}
 
+_SHOWN = {**_PROMPTS, "columns": {"images": "images"}}
+PICTURES = {"data.train": [_SHOWN]}
+SHOWN_SUITE = {"evaluation.suites": [{**_SHOWN, "name": "held-out"}]}
+
+
+def with_pictures(refused: Mapping[str, object], blamed: str) -> Row:
+    """Return what is refused of a job whose records have pictures, and those alone."""
+    return Row({**PICTURES, **refused}, blamed, PICTURES)
+
+
 TABLE: dict[str, Row] = {
+    "pictures in a workflow that shows none": with_pictures(
+        TURNS, "spec.workflow.type is 'multi_turn_math', but records"
+    ),
+    "pictures in a bare prompt": with_pictures({"data.template": "raw"}, "spec.data.template is 'raw', but records"),
+    "pictures in a suite's bare prompt": with_pictures(
+        {"evaluation.suites": [{**_SHOWN, "name": "held-out", "template": "r1"}]},
+        "spec.evaluation.suites[0].template is 'r1', but records",
+    ),
+    "pictures in a suite alone": Row(
+        SHOWN_SUITE, "spec.evaluation.suites[0].columns.images is", {**PICTURES, **SHOWN_SUITE}
+    ),
+    "pictures in examples": with_pictures(
+        {"data.train": [_SHOWN, {**_PROMPTS, "name": "answers", "phase": "SFT"}], "sft": {"steps": 2}},
+        "spec.data.train[1].phase is 'SFT', but records",
+    ),
+    "pictures for another engine": with_pictures(
+        {"rollout.engine.type": "plugin:other"}, "spec.rollout.engine.type is 'plugin:other', but records"
+    ),
+    "pictures with tensor parallelism": with_pictures(
+        {"rollout.engine.tensorParallelSize": 2}, "spec.rollout.engine.tensorParallelSize is 2, but records"
+    ),
+    "pictures with a tower that is divided": with_pictures(
+        {"trainer.deepspeed.zeroStage": 3}, "spec.trainer.deepspeed.zeroStage is 3, but records"
+    ),
+    "pictures with Muon": with_pictures({**MUON, **MUON_PLACE}, "spec.trainer.optimizer.type is 'Muon', but records"),
+    "pictures with an adapter": with_pictures({"model.lora": {}}, "spec.model.lora.rank is 16, but records"),
+    "pictures with a critic": with_pictures(GAE_PPO, "spec.algorithm.advantageEstimator is 'ppo', but records"),
+    "pictures with a teacher": with_pictures({"teacher": TEACHER}, "spec.teacher.model is 'better', but records"),
     "examples that no step learns": Row(EXAMPLES, "spec.data.train[0].phase is 'SFT', but no step", SUPERVISED),
     "supervised steps without examples": Row({"sft": {"steps": 2}}, "spec.sft is null, but no source", SUPERVISED),
     "examples alone": Row(

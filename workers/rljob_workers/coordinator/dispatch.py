@@ -111,6 +111,7 @@ class Dispatch:
         reported another version since: it asks again for that one. `ahead`: also for the version that it is told to
         load, from the moment that it is told.
         """
+        capacity = most_leases(capacity, shows=self._context.config.spec.data.has_pictures)
         end = self._context.clock.monotonic() + wait_s
         reported = self._context.pods.serving(token)
         while True:
@@ -296,6 +297,13 @@ class Dispatch:
     async def release(self, *, token: str, lease_id: str, reason: str) -> bool:
         now = self._context.clock.now()
         return await self._context.ledger.run(leases.release, token=token, lease_id=lease_id, reason=reason, now=now)
+
+
+def most_leases(capacity: int, *, shows: bool) -> int:
+    """Return how many leases an answer has at most; a rollout asks again for the rest. shows: with pictures, which a
+    message holds of a few records.
+    """
+    return min(capacity, enums.LEASES_WITH_PICTURES) if shows else capacity
 
 
 def _seed(config: process_config.CoordinatorConfig, *, evaluating: bool) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from rljob_api import errors
 from rljob_api.manifest.data import DataSourceSpec
-from rljob_workers.data import readers, record_task
+from rljob_workers.data import pictures, readers, record_task
 
 # Columns of AReaL's records, and those that they imply: environments, workflows and rewards of a user's own read them.
 SCORES, BASE_SCORE, PROBLEM_ID, QUERY_ID = "scores", "base_score", "problem_id", "query_id"
@@ -31,7 +31,8 @@ def canonical(record: readers.RawRecord, config: DataSourceSpec) -> dict[str, ob
         raise errors.DataError(
             f"a record of code needs the column {record_task.INPUT_OUTPUT!r}; its columns: {_has(columns)}"
         )
-    columns["prompt"] = _prompt(columns, prompt_column, is_chat=family in _CHATS)
+    shows = config.columns.images is not None
+    columns["prompt"] = _prompt(columns, prompt_column, is_chat=family in _CHATS, shows=shows)
     # A repository brings tests instead.
     if answer_column not in columns and (family in _WITHOUT_GOLD or record_task.REPOSITORY in columns):
         columns["answer"] = ""
@@ -89,35 +90,42 @@ def _kind(value: object) -> str:
     return f"an empty {kind}" if isinstance(value, str | list) and not (value and str(value).strip()) else f"a {kind}"
 
 
-def _prompt(columns: Mapping[str, object], name: str, *, is_chat: bool) -> object:
+def _prompt(columns: Mapping[str, object], name: str, *, is_chat: bool, shows: bool) -> object:
     if name not in columns:
         raise errors.DataError(f"the record has no prompt column {name!r}; its columns: {_has(columns)}")
     value = columns[name]
     if isinstance(value, list) and value:
-        return [_message(member, f"{name}[{index}]") for index, member in enumerate(value)]
+        return [_message(member, f"{name}[{index}]", shows=shows) for index, member in enumerate(value)]
     if is_chat or not isinstance(value, str) or not value.strip():
         expected = "a list of messages" if is_chat else "a text"
         raise errors.DataError(f"prompt column {name!r} is {_kind(value)}, not {expected}")
     return value
 
 
-def _message(value: object, where: str) -> dict[str, object]:
-    """Return a message with its content as one text; keys that a chat template may read alongside it stay."""
+def _message(value: object, where: str, *, shows: bool) -> dict[str, object]:
+    """Return a message with its content as one text, pictures by their marks; keys that a chat template may read
+    alongside it stay.
+    """
     if not isinstance(value, Mapping) or not isinstance(value.get("role"), str):
         raise errors.DataError(f"{where} is {_kind(value)}, not a message: it needs 'role' and 'content'")
     content = value.get("content")
     if isinstance(content, list):
-        content = "".join(_part(part, f"{where}.content[{index}]") for index, part in enumerate(content))
+        content = "".join(_part(part, f"{where}.content[{index}]", shows) for index, part in enumerate(content))
     if not isinstance(content, str):
         raise errors.DataError(f"{where}.content is {type(content).__name__}, not a text")
     return {**value, "content": content}
 
 
-def _part(value: object, where: str) -> str:
+def _part(value: object, where: str, shows: bool) -> str:
     kind = value.get("type") if isinstance(value, Mapping) else None
     text = value.get("text") if isinstance(value, Mapping) else None
+    if kind == "image" and shows:
+        return pictures.MARK
     if kind != "text" or not isinstance(text, str):
-        raise errors.DataError(f"{where} is of type {kind!r}; only parts of type 'text' are read: policies read text")
+        raise errors.DataError(
+            f"{where} is of type {kind!r}; only parts of type 'text' are read, and of type 'image' where the source's"
+            " columns.images names the column of the pictures"
+        )
     return text
 
 

@@ -15,7 +15,7 @@ from rljob_api import errors, types
 from rljob_api.manifest import base
 from rljob_api.manifest.data import DataSourceSpec, TrainSourceSpec
 from rljob_api.manifest.job import JobSpec
-from rljob_workers.data import formats, readers
+from rljob_workers.data import formats, pictures, readers
 from rljob_workers.objects import cache
 
 logger = logging.getLogger(__name__)
@@ -166,6 +166,7 @@ def _validate(
         place = str(pathlib.Path(where) / record.file) if record.file else where
         try:
             columns = formats.canonical(record, config)
+            files = _pictures(columns, config)
         except errors.DataError as error:
             problems.append(Problem(where=place, line=record.line, text=str(error)))
             continue
@@ -175,6 +176,20 @@ def _validate(
             problems.append(Problem(where=place, line=record.line, text=text))
             continue
         first_use[prompt_id] = f"line {record.line}" + (f" of {record.file}" if record.file else "")
-        prompt = types.PromptRecord(prompt_id=prompt_id, source=config.name, columns=columns)
+        prompt = types.PromptRecord(prompt_id=prompt_id, source=config.name, columns=columns, pictures=files)
         valid.append((record.line, prompt))
     return valid, problems
+
+
+def _pictures(columns: dict[str, object], config: DataSourceSpec) -> tuple[bytes, ...]:
+    """Return the files of a record's pictures, and take their column away: graders get all others, in JSON."""
+    name = config.columns.images
+    if name is None:
+        return ()
+    if name not in columns:
+        raise errors.DataError(f"the record has no column {name!r}, which columns.images names")
+    path = None if config.path is None else pathlib.Path(config.path)
+    folder = path if path is None or path.is_dir() else path.parent
+    files = pictures.of_record(columns.pop(name), name, folder)
+    columns["prompt"] = pictures.marked(columns["prompt"], len(files))
+    return files

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rljob_api import errors
+from rljob_workers.models import vision
 
 Config = Mapping[str, object]
 
@@ -48,12 +49,24 @@ _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 _OTHER_INPUTS = ("vision_config", "audio_config", "speech_config")
 
 
-def check(name: str, folder: Path, *, longest: int, field: str = "spec.model.name", adapted: bool = False) -> None:
+def check(
+    name: str,
+    folder: Path,
+    *,
+    longest: int,
+    field: str = "spec.model.name",
+    adapted: bool = False,
+    shows: bool = False,
+) -> None:
     """Raise ManifestError naming `field` if the model of `folder` cannot be trained on rows of `longest` tokens.
-    adapted: an adapter of it is trained.
+    adapted: an adapter of it is trained. shows: records have pictures.
     """
     config = read(folder)
-    problems = [*refusals(config, longest=longest), *(_adapter(config) if adapted else ())]
+    problems = [
+        *refusals(config, longest=longest),
+        *(_adapter(config) if adapted else ()),
+        *_pictures(config, shows=shows),
+    ]
     if problems:
         raise errors.ManifestError(*(f"{field} is {name!r}, but {problem}" for problem in problems))
 
@@ -66,12 +79,13 @@ def read(folder: Path) -> Config:
 
 def refusals(config: Config, *, longest: int) -> list[str]:
     """Return why the model cannot be trained, a clause each. longest: tokens of a row, prompt and answer."""
-    return [problem for rule in _RULES for problem in rule(config, longest)]
+    text = vision.text_config(config)
+    return [*_parts(config), *(problem for rule in _RULES for problem in rule(text, longest))]
 
 
 def is_tested(config: Config) -> bool:
     """Return whether the family is one of the table."""
-    return config.get("model_type") in SUPPORTED
+    return vision.text_config(config).get("model_type") in SUPPORTED
 
 
 def _stateful(config: Config, _longest: int) -> Iterator[str]:
@@ -138,11 +152,6 @@ def _ropes(config: Config) -> Iterator[Config]:
 def _files(config: Config, _longest: int) -> Iterator[str]:
     if config.get("is_encoder_decoder"):
         yield "it is an encoder with a decoder; only decoders are trained"
-    if others := [name for name in _OTHER_INPUTS if config.get(name)]:
-        yield (
-            f"it also takes images or sound (config.json has {others[0]}), and the weights of that part are neither"
-            " trained nor served; take the family's text model"
-        )
     for name in _AHEAD:
         if config.get(name):
             yield (
@@ -151,6 +160,37 @@ def _files(config: Config, _longest: int) -> Iterator[str]:
             )
     if config.get("quantization_config"):
         yield "its weights are quantised (quantization_config), and the trainer needs them whole"
+
+
+def _parts(config: Config) -> Iterator[str]:
+    """What is in front of the text model."""
+    if vision.reads_pictures(config):
+        if problem := vision.problem(config):
+            yield problem
+        if not is_tested(config):
+            yield (
+                f"its text model is of type {vision.text_config(config).get('model_type')}, and with pictures only"
+                " those of docs/models.md are trained"
+            )
+        return
+    if others := [name for name in _OTHER_INPUTS if config.get(name)]:
+        yield (
+            f"it also takes images or sound (config.json has {others[0]}), and the weights of that part are neither"
+            f" trained nor served; take the family's text model, or with pictures one of {', '.join(vision.MODELS)}"
+        )
+
+
+def _pictures(config: Config, *, shows: bool) -> Iterator[str]:
+    if shows and not vision.reads_pictures(config):
+        yield (
+            f"it reads no pictures (its type is {config.get('model_type')}), which the records have by columns.images;"
+            f" take a model of type {', '.join(vision.MODELS)}, or leave columns.images out"
+        )
+    if not shows and vision.reads_pictures(config):
+        yield (
+            f"it reads pictures (its type is {config.get('model_type')}), and no source of spec.data.train has any;"
+            " name their column by columns.images, or take its text model"
+        )
 
 
 def _adapter(config: Config) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rljob_api import enums, process_config, types
-from rljob_workers.models import builtin
+from rljob_workers.models import builtin, families, vision
 from rljob_workers.rollout import (
     dumps,
     filters,
@@ -200,10 +200,11 @@ async def _serve(
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """What takes long: files, image, tokenizer, engine, servers of tools. model_bytes: of the files that an engine
-    loads. listings: None without servers.
+    loads. picture_tokens: None for a model of texts. listings: None without servers.
     """
 
     model_bytes: int
+    picture_tokens: vision.PictureTokens | None = None
     stager: staging.Stager
     tokens: tokenizer.PromptTokenizer
     engine: base.Engine
@@ -244,7 +245,14 @@ async def _prepare(
     )
     logger.info("the engine was ready", extra={"event": "loaded", "seconds": round(clock.monotonic() - began, 3)})
     model_bytes = safetensors_file.num_bytes(model)
-    return Prepared(model_bytes=model_bytes, stager=stager, tokens=tokens, engine=engine, listings=listings)
+    return Prepared(
+        model_bytes=model_bytes,
+        picture_tokens=vision.tokens_of(families.read(model)),
+        stager=stager,
+        tokens=tokens,
+        engine=engine,
+        listings=listings,
+    )
 
 
 async def _unless_stopped(preparing: Coroutine[object, object, Prepared], stop: StopRequest) -> Prepared:
@@ -317,6 +325,7 @@ def make_worker(
         example_tokens=tokens,
         predicate=filters.load_predicate(config.spec.data.filter_groups.predicate or "", file=config.user_code),
         judge=None if judge is None else grading.Judge(client=judge, graded_with=grading.judged_suites(config.spec)),
+        picture_tokens=prepared.picture_tokens,
     )
 
     def on_session(token: str) -> None:
@@ -368,6 +377,7 @@ def load_tokenizer(config: process_config.RolloutConfig, model: Path) -> tokeniz
         template=config.spec.data.template,
         code=config.user_code,
         trust_remote_code=config.spec.model.trust_remote_code,
+        picture_tokens=vision.tokens_of(families.read(model)),
     )
 
 

@@ -31,7 +31,7 @@ def findings(config: process_config.RolloutConfig, sources: Path | None) -> left
             # A server of the cluster cannot be reached from here, and one that starts with the job is not there yet.
             warnings = [f"{error}; it was asked from this machine, and each rollout waits for it when it starts"]
         model = builtin.ensure_model(config.model)
-        families.check(config.model.name, model, longest=longest)
+        families.check(config.model.name, model, longest=longest, shows=spec.data.has_pictures)
         with _without_torch() if _is_all_ours(config) else contextlib.nullcontext():
             tokens = app.load_tokenizer(config, model)
         attempts = app.attempts_of(config, clock.SystemClock())

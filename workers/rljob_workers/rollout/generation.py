@@ -24,7 +24,7 @@ class GenerationRequest:
     priority: where the engine cannot decode all requests at once, those of lower numbers come first. It is the order in
     which batches take the groups, so that the last ones of a step do not wait behind those of the next.
     on_tokens: is told all ids that were sampled so far, now and then, but not those that end the answer; an engine that
-    tells nothing is right as well.
+    tells nothing is right as well. pictures: files, in the order in which their tokens stand in the ids.
     """
 
     rid: str
@@ -33,6 +33,7 @@ class GenerationRequest:
     seed: int
     priority: int = 0
     on_tokens: Callable[[Sequence[int]], None] | None = dataclasses.field(default=None, compare=False, repr=False)
+    pictures: tuple[bytes, ...] = dataclasses.field(default=(), repr=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

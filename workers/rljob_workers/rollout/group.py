@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from rljob_api import enums, errors, types
+from rljob_workers.models import vision
 from rljob_workers.rollout import examples, filters, generation, grading, wait_accounting
 from rljob_workers.rollout.episodes import protocols
 from rljob_workers.rollout.sync import receiver
@@ -33,8 +34,8 @@ class _PrefixTokens:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Timed:
-    """A generator that shows the group's times, counts what the prefix cache had, keeps the group's place in the order
-    of groups, and holds evaluation to its version.
+    """A generator that shows the group's times and its pictures, counts what the prefix cache had, keeps the group's
+    place in the order of groups, and holds evaluation to its version.
     """
 
     inner: generation.Generator
@@ -42,11 +43,14 @@ class _Timed:
     prefix_tokens: _PrefixTokens
     priority: int
     pinned: types.VersionId | None
+    pictures: tuple[bytes, ...] = ()
 
     async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
         """Raises EngineError if a pinned version is asked for and another one sampled."""
         with self.times.generating():
-            result = await self.inner.generate(dataclasses.replace(request, priority=self.priority))
+            result = await self.inner.generate(
+                dataclasses.replace(request, priority=self.priority, pictures=self.pictures)
+            )
         self.prefix_tokens.repeated += result.repeated_tokens
         self.prefix_tokens.cached += result.cached_tokens
         if self.pinned is not None and set(result.versions) != {self.pinned}:
@@ -92,11 +96,14 @@ class GroupRunner:
         sources: filters.Sources | None = None,
         example_tokens: examples.ExampleTokens | None = None,
         judge: grading.Judge | None = None,
+        picture_tokens: vision.PictureTokens | None = None,
     ) -> None:
         """`flow` serves training and every suite that is not in `flow_by_suite`; `example_tokens` supervised steps.
 
-        `max_attempts` bounds the attempts of one member; `predicate` says which groups are to be trained.
+        `max_attempts` bounds the attempts of one member; `predicate` says which groups are to be trained;
+        `picture_tokens` what stands for a picture in prompts.
         """
+        self._picture_tokens = picture_tokens
         self._generator, self._flow, self._flow_by_suite = generator, flow, flow_by_suite
         self._verifiers, self._receiver, self._max_attempts = verifiers, receiver, max_attempts
         self._judge = judge
@@ -125,6 +132,7 @@ class GroupRunner:
             prefix_tokens=prefix_tokens,
             priority=lease.lease_order,
             pinned=lease.pinned_version,
+            pictures=lease.prompt.pictures,
         )
         if isinstance(task, errors.DataError):
             outcomes: list[protocols.Episode | types.MemberFailure] = [
@@ -147,6 +155,7 @@ class GroupRunner:
         }
         group = dataclasses.replace(
             self._group(lease, outcomes, times),
+            pictures=self._pictures(lease, task),
             rejected=rejected,
             repeated_tokens=prefix_tokens.repeated,
             cached_tokens=prefix_tokens.cached,
@@ -155,6 +164,15 @@ class GroupRunner:
         counter.inc(prefix_tokens.repeated, kind="repeated")
         counter.inc(prefix_tokens.cached, kind="cached")
         return ScoredGroup(group=group, turns=details)
+
+    def _pictures(self, lease: types.GroupLease, task: protocols.Task | errors.DataError) -> tuple[types.Picture, ...]:
+        """Return the pictures of a group that is to be trained, by where they begin in each of its rows."""
+        shown = lease.prompt.pictures
+        if not shown or isinstance(task, errors.DataError) or lease.kind is enums.GroupKind.EVALUATION:
+            return ()
+        assert self._picture_tokens is not None, "a prompt with pictures has ids where the model reads them alone"
+        starts = self._picture_tokens.starts(task.input_ids, len(shown))
+        return tuple(types.Picture(start=start, data=data) for start, data in zip(starts, shown, strict=True))
 
     def _example(self, lease: types.GroupLease) -> ScoredGroup:
         """Return the row of an example, or why it has none."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rljob_api import errors, types
+from rljob_workers.data import pictures
+from rljob_workers.models import vision
 from rljob_workers.rollout import examples, prompts
 from rljob_workers.rollout import prompts as feedbacks
 from rljob_workers.rollout.gateway import tools
@@ -19,9 +21,17 @@ if TYPE_CHECKING:
 class PromptTokenizer:
     """Renders records into prompt ids. Completions are only ever decoded, never encoded again."""
 
-    def __init__(self, folder: Path, *, template: str, code: str = "", trust_remote_code: bool = False) -> None:
-        """Load the tokenizer in `folder`; `code` is the user's file. Raises ManifestError if it cannot be read, has no
-        template for chat, or the user's template cannot be imported.
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        template: str,
+        code: str = "",
+        trust_remote_code: bool = False,
+        picture_tokens: vision.PictureTokens | None = None,
+    ) -> None:
+        """Load the tokenizer in `folder`; `code` is the user's file, picture_tokens are the model's. Raises
+        ManifestError if it cannot be read, has no template for chat, or the user's template cannot be imported.
         """
         from transformers import AutoTokenizer
 
@@ -35,7 +45,7 @@ class PromptTokenizer:
                 f"spec.model.tokenizer: {folder} holds no tokenizer that can be loaded ({error});"
                 " give a folder with tokenizer.json and tokenizer_config.json"
             ) from error
-        self._tokenizer, self._folder = loaded, folder
+        self._tokenizer, self._folder, self._picture_tokens = loaded, folder, picture_tokens
         self._refuse_chat_without_template()
 
     def with_template(self, template: str, *, code: str, field: str) -> "PromptTokenizer":
@@ -65,10 +75,19 @@ class PromptTokenizer:
 
     def prompt_ids(self, record: types.PromptRecord) -> tuple[int, ...]:
         """Return the ids of a record: its own input_ids, else what the user's template makes of it, else its prompt,
-        else its messages by the chat template.
+        else its messages by the chat template; of a picture as many as the model reads.
 
-        Raises DataError that names the missing key, or says that the model's chat template refuses the record.
+        Raises DataError that names the missing key, says that the model's chat template refuses the record, or that
+        there is another number of pictures in the prompt than in the record.
         """
+        if self._picture_tokens is None:
+            return self._text_ids(record)
+        token = str(self._tokenizer.convert_ids_to_tokens(self._picture_tokens.token_id))
+        shown = dataclasses.replace(record, columns=_with_tokens(record.columns, token)) if record.pictures else record
+        where = f"record {record.prompt_id} of {record.source}"
+        return self._picture_tokens.expanded(self._text_ids(shown), len(record.pictures), where)
+
+    def _text_ids(self, record: types.PromptRecord) -> tuple[int, ...]:
         columns = record.columns
         if isinstance(input_ids := columns.get("input_ids"), Sequence) and not isinstance(input_ids, str):
             return tuple(int(token) for token in input_ids)
@@ -208,3 +227,13 @@ class PromptTokenizer:
                 add_generation_prompt=open_answer,
             )
         )
+
+
+def _with_tokens(columns: Mapping[str, object], token: str) -> Mapping[str, object]:
+    """Return the columns with the model's own token for each mark of a picture in the prompt."""
+    prompt = columns["prompt"]
+    if isinstance(prompt, str):
+        return {**columns, "prompt": prompt.replace(pictures.MARK, token)}
+    messages = cast("Sequence[Mapping[str, object]]", prompt)
+    marked = [{**each, "content": str(each["content"]).replace(pictures.MARK, token)} for each in messages]
+    return {**columns, "prompt": marked}

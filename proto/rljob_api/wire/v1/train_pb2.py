@@ -22,9 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from rljob_api.wire.v1 import work_pb2 as rljob__api_dot_wire_dot_v1_dot_work__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1drljob_api/wire/v1/train.proto\x12\x08rljob.v1\"m\n\x0c\x46\x65tchRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x12\n\nworld_size\x18\x04 \x01(\r\x12\x0e\n\x06wait_s\x18\x05 \x01(\x01\x12\x0c\n\x04stop\x18\x06 \x01(\x08\"i\n\tBatchPart\x12\'\n\x06header\x18\x01 \x01(\x0b\x32\x15.rljob.v1.BatchHeaderH\x00\x12+\n\x0bmicro_batch\x18\x02 \x01(\x0b\x32\x14.rljob.v1.MicroBatchH\x00\x42\x06\n\x04part\"\xb0\x02\n\x0b\x42\x61tchHeader\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.rljob.v1.BatchHeader.Kind\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x17\n\x0ftrainer_version\x18\x03 \x01(\x03\x12\x13\n\x0bnum_updates\x18\x04 \x01(\r\x12\x19\n\x11num_micro_batches\x18\x05 \x01(\r\x12(\n\x0bminibatches\x18\x06 \x03(\x0b\x32\x13.rljob.v1.Minibatch\x12\x13\n\x0bwait_reason\x18\x07 \x01(\t\x12\x14\n\x0clost_version\x18\x08 \x01(\x03\x12\x11\n\tsft_steps\x18\t \x01(\x03\"8\n\x04Kind\x12\t\n\x05\x42\x41TCH\x10\x00\x12\r\n\tNOT_READY\x10\x01\x12\x08\n\x04STOP\x10\x02\x12\x0c\n\x08\x46INISHED\x10\x03\"1\n\tMinibatch\x12\x12\n\nnum_tokens\x18\x01 \x01(\x04\x12\x10\n\x08num_rows\x18\x02 \x01(\r\"5\n\x07Segment\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0b\n\x03\x65nd\x18\x02 \x01(\r\x12\x0e\n\x06parent\x18\x03 \x01(\x05\"\xb1\x01\n\tRowHeader\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x14\n\x0csample_index\x18\x02 \x01(\r\x12\x12\n\nnum_tokens\x18\x03 \x01(\r\x12\x0b\n\x03row\x18\x04 \x01(\r\x12\x12\n\nraw_reward\x18\x05 \x01(\x01\x12\x15\n\rshaped_reward\x18\x06 \x01(\x01\x12\x11\n\ttruncated\x18\x07 \x01(\x08\x12\x0e\n\x06masked\x18\x08 \x01(\x08\x12\r\n\x05group\x18\t \x01(\r\"\xc1\x02\n\nMicroBatch\x12\x0e\n\x06update\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x01(\x0c\x12\x14\n\x0cposition_ids\x18\x03 \x01(\x0c\x12#\n\x08segments\x18\x04 \x03(\x0b\x32\x11.rljob.v1.Segment\x12\x14\n\x0ctarget_index\x18\x05 \x01(\x0c\x12\x17\n\x0fpredictor_index\x18\x06 \x01(\x0c\x12\x10\n\x08logprobs\x18\x07 \x01(\x0c\x12\x12\n\nadvantages\x18\x08 \x01(\x0c\x12\x15\n\rversion_steps\x18\t \x01(\x0c\x12\x11\n\trow_index\x18\n \x01(\x0c\x12!\n\x04rows\x18\x0b \x03(\x0b\x32\x13.rljob.v1.RowHeader\x12\x0f\n\x07rewards\x18\x0c \x01(\x0c\x12\x10\n\x08turn_ids\x18\r \x01(\x0c\x12\x13\n\x0boldest_step\x18\x0e \x01(\x05\"\xd9\x01\n\x11\x43ommitStepRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x35\n\x05stats\x18\x03 \x03(\x0b\x32&.rljob.v1.CommitStepRequest.StatsEntry\x12\x12\n\nstarted_at\x18\x04 \x01(\x01\x12\x13\n\x0b\x66inished_at\x18\x05 \x01(\x01\x12\x17\n\x0fstorage_problem\x18\x06 \x01(\t\x1a,\n\nStatsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"$\n\x0f\x43ommitStepReply\x12\x11\n\tduplicate\x18\x01 \x01(\x08\"e\n\x17\x43ommitCheckpointRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x0b\n\x03uri\x18\x03 \x01(\t\x12\x0f\n\x07seconds\x18\x04 \x01(\x01\x12\r\n\x05\x66inal\x18\x05 \x01(\x08\"0\n\x15\x43ommitCheckpointReply\x12\x17\n\x0f\x64\x65letable_steps\x18\x01 \x03(\x03\x32\xe2\x01\n\x05Train\x12;\n\nFetchBatch\x12\x16.rljob.v1.FetchRequest\x1a\x13.rljob.v1.BatchPart0\x01\x12\x44\n\nCommitStep\x12\x1b.rljob.v1.CommitStepRequest\x1a\x19.rljob.v1.CommitStepReply\x12V\n\x10\x43ommitCheckpoint\x12!.rljob.v1.CommitCheckpointRequest\x1a\x1f.rljob.v1.CommitCheckpointReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1drljob_api/wire/v1/train.proto\x12\x08rljob.v1\x1a\x1crljob_api/wire/v1/work.proto\"m\n\x0c\x46\x65tchRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x12\n\nworld_size\x18\x04 \x01(\r\x12\x0e\n\x06wait_s\x18\x05 \x01(\x01\x12\x0c\n\x04stop\x18\x06 \x01(\x08\"i\n\tBatchPart\x12\'\n\x06header\x18\x01 \x01(\x0b\x32\x15.rljob.v1.BatchHeaderH\x00\x12+\n\x0bmicro_batch\x18\x02 \x01(\x0b\x32\x14.rljob.v1.MicroBatchH\x00\x42\x06\n\x04part\"\xb0\x02\n\x0b\x42\x61tchHeader\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.rljob.v1.BatchHeader.Kind\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x17\n\x0ftrainer_version\x18\x03 \x01(\x03\x12\x13\n\x0bnum_updates\x18\x04 \x01(\r\x12\x19\n\x11num_micro_batches\x18\x05 \x01(\r\x12(\n\x0bminibatches\x18\x06 \x03(\x0b\x32\x13.rljob.v1.Minibatch\x12\x13\n\x0bwait_reason\x18\x07 \x01(\t\x12\x14\n\x0clost_version\x18\x08 \x01(\x03\x12\x11\n\tsft_steps\x18\t \x01(\x03\"8\n\x04Kind\x12\t\n\x05\x42\x41TCH\x10\x00\x12\r\n\tNOT_READY\x10\x01\x12\x08\n\x04STOP\x10\x02\x12\x0c\n\x08\x46INISHED\x10\x03\"1\n\tMinibatch\x12\x12\n\nnum_tokens\x18\x01 \x01(\x04\x12\x10\n\x08num_rows\x18\x02 \x01(\r\"5\n\x07Segment\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0b\n\x03\x65nd\x18\x02 \x01(\r\x12\x0e\n\x06parent\x18\x03 \x01(\x05\"\xb1\x01\n\tRowHeader\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x14\n\x0csample_index\x18\x02 \x01(\r\x12\x12\n\nnum_tokens\x18\x03 \x01(\r\x12\x0b\n\x03row\x18\x04 \x01(\r\x12\x12\n\nraw_reward\x18\x05 \x01(\x01\x12\x15\n\rshaped_reward\x18\x06 \x01(\x01\x12\x11\n\ttruncated\x18\x07 \x01(\x08\x12\x0e\n\x06masked\x18\x08 \x01(\x08\x12\r\n\x05group\x18\t \x01(\r\"\xe6\x02\n\nMicroBatch\x12\x0e\n\x06update\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x01(\x0c\x12\x14\n\x0cposition_ids\x18\x03 \x01(\x0c\x12#\n\x08segments\x18\x04 \x03(\x0b\x32\x11.rljob.v1.Segment\x12\x14\n\x0ctarget_index\x18\x05 \x01(\x0c\x12\x17\n\x0fpredictor_index\x18\x06 \x01(\x0c\x12\x10\n\x08logprobs\x18\x07 \x01(\x0c\x12\x12\n\nadvantages\x18\x08 \x01(\x0c\x12\x15\n\rversion_steps\x18\t \x01(\x0c\x12\x11\n\trow_index\x18\n \x01(\x0c\x12!\n\x04rows\x18\x0b \x03(\x0b\x32\x13.rljob.v1.RowHeader\x12\x0f\n\x07rewards\x18\x0c \x01(\x0c\x12\x10\n\x08turn_ids\x18\r \x01(\x0c\x12\x13\n\x0boldest_step\x18\x0e \x01(\x05\x12#\n\x08pictures\x18\x0f \x03(\x0b\x32\x11.rljob.v1.Picture\"\xd9\x01\n\x11\x43ommitStepRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x35\n\x05stats\x18\x03 \x03(\x0b\x32&.rljob.v1.CommitStepRequest.StatsEntry\x12\x12\n\nstarted_at\x18\x04 \x01(\x01\x12\x13\n\x0b\x66inished_at\x18\x05 \x01(\x01\x12\x17\n\x0fstorage_problem\x18\x06 \x01(\t\x1a,\n\nStatsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"$\n\x0f\x43ommitStepReply\x12\x11\n\tduplicate\x18\x01 \x01(\x08\"e\n\x17\x43ommitCheckpointRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x0b\n\x03uri\x18\x03 \x01(\t\x12\x0f\n\x07seconds\x18\x04 \x01(\x01\x12\r\n\x05\x66inal\x18\x05 \x01(\x08\"0\n\x15\x43ommitCheckpointReply\x12\x17\n\x0f\x64\x65letable_steps\x18\x01 \x03(\x03\x32\xe2\x01\n\x05Train\x12;\n\nFetchBatch\x12\x16.rljob.v1.FetchRequest\x1a\x13.rljob.v1.BatchPart0\x01\x12\x44\n\nCommitStep\x12\x1b.rljob.v1.CommitStepRequest\x1a\x19.rljob.v1.CommitStepReply\x12V\n\x10\x43ommitCheckpoint\x12!.rljob.v1.CommitCheckpointRequest\x1a\x1f.rljob.v1.CommitCheckpointReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,32 +34,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_COMMITSTEPREQUEST_STATSENTRY']._loaded_options = None
   _globals['_COMMITSTEPREQUEST_STATSENTRY']._serialized_options = b'8\001'
-  _globals['_FETCHREQUEST']._serialized_start=43
-  _globals['_FETCHREQUEST']._serialized_end=152
-  _globals['_BATCHPART']._serialized_start=154
-  _globals['_BATCHPART']._serialized_end=259
-  _globals['_BATCHHEADER']._serialized_start=262
-  _globals['_BATCHHEADER']._serialized_end=566
-  _globals['_BATCHHEADER_KIND']._serialized_start=510
-  _globals['_BATCHHEADER_KIND']._serialized_end=566
-  _globals['_MINIBATCH']._serialized_start=568
-  _globals['_MINIBATCH']._serialized_end=617
-  _globals['_SEGMENT']._serialized_start=619
-  _globals['_SEGMENT']._serialized_end=672
-  _globals['_ROWHEADER']._serialized_start=675
-  _globals['_ROWHEADER']._serialized_end=852
-  _globals['_MICROBATCH']._serialized_start=855
-  _globals['_MICROBATCH']._serialized_end=1176
-  _globals['_COMMITSTEPREQUEST']._serialized_start=1179
-  _globals['_COMMITSTEPREQUEST']._serialized_end=1396
-  _globals['_COMMITSTEPREQUEST_STATSENTRY']._serialized_start=1352
-  _globals['_COMMITSTEPREQUEST_STATSENTRY']._serialized_end=1396
-  _globals['_COMMITSTEPREPLY']._serialized_start=1398
-  _globals['_COMMITSTEPREPLY']._serialized_end=1434
-  _globals['_COMMITCHECKPOINTREQUEST']._serialized_start=1436
-  _globals['_COMMITCHECKPOINTREQUEST']._serialized_end=1537
-  _globals['_COMMITCHECKPOINTREPLY']._serialized_start=1539
-  _globals['_COMMITCHECKPOINTREPLY']._serialized_end=1587
-  _globals['_TRAIN']._serialized_start=1590
-  _globals['_TRAIN']._serialized_end=1816
+  _globals['_FETCHREQUEST']._serialized_start=73
+  _globals['_FETCHREQUEST']._serialized_end=182
+  _globals['_BATCHPART']._serialized_start=184
+  _globals['_BATCHPART']._serialized_end=289
+  _globals['_BATCHHEADER']._serialized_start=292
+  _globals['_BATCHHEADER']._serialized_end=596
+  _globals['_BATCHHEADER_KIND']._serialized_start=540
+  _globals['_BATCHHEADER_KIND']._serialized_end=596
+  _globals['_MINIBATCH']._serialized_start=598
+  _globals['_MINIBATCH']._serialized_end=647
+  _globals['_SEGMENT']._serialized_start=649
+  _globals['_SEGMENT']._serialized_end=702
+  _globals['_ROWHEADER']._serialized_start=705
+  _globals['_ROWHEADER']._serialized_end=882
+  _globals['_MICROBATCH']._serialized_start=885
+  _globals['_MICROBATCH']._serialized_end=1243
+  _globals['_COMMITSTEPREQUEST']._serialized_start=1246
+  _globals['_COMMITSTEPREQUEST']._serialized_end=1463
+  _globals['_COMMITSTEPREQUEST_STATSENTRY']._serialized_start=1419
+  _globals['_COMMITSTEPREQUEST_STATSENTRY']._serialized_end=1463
+  _globals['_COMMITSTEPREPLY']._serialized_start=1465
+  _globals['_COMMITSTEPREPLY']._serialized_end=1501
+  _globals['_COMMITCHECKPOINTREQUEST']._serialized_start=1503
+  _globals['_COMMITCHECKPOINTREQUEST']._serialized_end=1604
+  _globals['_COMMITCHECKPOINTREPLY']._serialized_start=1606
+  _globals['_COMMITCHECKPOINTREPLY']._serialized_end=1654
+  _globals['_TRAIN']._serialized_start=1657
+  _globals['_TRAIN']._serialized_end=1883
 # @@protoc_insertion_point(module_scope)

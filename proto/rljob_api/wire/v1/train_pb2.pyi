@@ -1,3 +1,4 @@
+from rljob_api.wire.v1 import work_pb2 as _work_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -104,7 +105,7 @@ class RowHeader(_message.Message):
     def __init__(self, group_id: _Optional[str] = ..., sample_index: _Optional[int] = ..., num_tokens: _Optional[int] = ..., row: _Optional[int] = ..., raw_reward: _Optional[float] = ..., shaped_reward: _Optional[float] = ..., truncated: bool = ..., masked: bool = ..., group: _Optional[int] = ...) -> None: ...
 
 class MicroBatch(_message.Message):
-    __slots__ = ("update", "tokens", "position_ids", "segments", "target_index", "predictor_index", "logprobs", "advantages", "version_steps", "row_index", "rows", "rewards", "turn_ids", "oldest_step")
+    __slots__ = ("update", "tokens", "position_ids", "segments", "target_index", "predictor_index", "logprobs", "advantages", "version_steps", "row_index", "rows", "rewards", "turn_ids", "oldest_step", "pictures")
     UPDATE_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     POSITION_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +120,7 @@ class MicroBatch(_message.Message):
     REWARDS_FIELD_NUMBER: _ClassVar[int]
     TURN_IDS_FIELD_NUMBER: _ClassVar[int]
     OLDEST_STEP_FIELD_NUMBER: _ClassVar[int]
+    PICTURES_FIELD_NUMBER: _ClassVar[int]
     update: int
     tokens: bytes
     position_ids: bytes
@@ -133,7 +135,8 @@ class MicroBatch(_message.Message):
     rewards: bytes
     turn_ids: bytes
     oldest_step: int
-    def __init__(self, update: _Optional[int] = ..., tokens: _Optional[bytes] = ..., position_ids: _Optional[bytes] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., target_index: _Optional[bytes] = ..., predictor_index: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., advantages: _Optional[bytes] = ..., version_steps: _Optional[bytes] = ..., row_index: _Optional[bytes] = ..., rows: _Optional[_Iterable[_Union[RowHeader, _Mapping]]] = ..., rewards: _Optional[bytes] = ..., turn_ids: _Optional[bytes] = ..., oldest_step: _Optional[int] = ...) -> None: ...
+    pictures: _containers.RepeatedCompositeFieldContainer[_work_pb2.Picture]
+    def __init__(self, update: _Optional[int] = ..., tokens: _Optional[bytes] = ..., position_ids: _Optional[bytes] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., target_index: _Optional[bytes] = ..., predictor_index: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., advantages: _Optional[bytes] = ..., version_steps: _Optional[bytes] = ..., row_index: _Optional[bytes] = ..., rows: _Optional[_Iterable[_Union[RowHeader, _Mapping]]] = ..., rewards: _Optional[bytes] = ..., turn_ids: _Optional[bytes] = ..., oldest_step: _Optional[int] = ..., pictures: _Optional[_Iterable[_Union[_work_pb2.Picture, _Mapping]]] = ...) -> None: ...
 
 class CommitStepRequest(_message.Message):
     __slots__ = ("session", "step", "stats", "started_at", "finished_at", "storage_problem")

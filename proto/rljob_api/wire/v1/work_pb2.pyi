@@ -64,16 +64,26 @@ class Sampling(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., ignore_eos: bool = ..., greedy: bool = ..., include_stop: bool = ...) -> None: ...
 
 class PromptRecord(_message.Message):
-    __slots__ = ("prompt_id", "source", "columns", "epoch")
+    __slots__ = ("prompt_id", "source", "columns", "epoch", "pictures")
     PROMPT_ID_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PICTURES_FIELD_NUMBER: _ClassVar[int]
     prompt_id: str
     source: str
     columns: str
     epoch: int
-    def __init__(self, prompt_id: _Optional[str] = ..., source: _Optional[str] = ..., columns: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+    pictures: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, prompt_id: _Optional[str] = ..., source: _Optional[str] = ..., columns: _Optional[str] = ..., epoch: _Optional[int] = ..., pictures: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class Picture(_message.Message):
+    __slots__ = ("start", "data")
+    START_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    data: bytes
+    def __init__(self, start: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class GroupLease(_message.Message):
     __slots__ = ("lease_id", "group_id", "kind", "attempt", "deadline_s", "prompt", "group_size", "sampling", "seed", "version_floor_step", "pinned_version", "from_version", "lease_order")
@@ -352,7 +362,7 @@ class MemberFailure(_message.Message):
     def __init__(self, sample_index: _Optional[int] = ..., role: _Optional[str] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., infra: bool = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
-    __slots__ = ("session", "lease_id", "group_id", "attempt", "trajectories", "failures", "generate_started_at", "generate_finished_at", "verify_s", "rejected", "repeated_tokens", "cached_tokens")
+    __slots__ = ("session", "lease_id", "group_id", "attempt", "trajectories", "failures", "generate_started_at", "generate_finished_at", "verify_s", "rejected", "repeated_tokens", "cached_tokens", "pictures")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
@@ -365,6 +375,7 @@ class SubmitRequest(_message.Message):
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     REPEATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PICTURES_FIELD_NUMBER: _ClassVar[int]
     session: str
     lease_id: str
     group_id: str
@@ -377,7 +388,8 @@ class SubmitRequest(_message.Message):
     rejected: bool
     repeated_tokens: int
     cached_tokens: int
-    def __init__(self, session: _Optional[str] = ..., lease_id: _Optional[str] = ..., group_id: _Optional[str] = ..., attempt: _Optional[int] = ..., trajectories: _Optional[_Iterable[_Union[Trajectory, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[MemberFailure, _Mapping]]] = ..., generate_started_at: _Optional[float] = ..., generate_finished_at: _Optional[float] = ..., verify_s: _Optional[float] = ..., rejected: bool = ..., repeated_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
+    pictures: _containers.RepeatedCompositeFieldContainer[Picture]
+    def __init__(self, session: _Optional[str] = ..., lease_id: _Optional[str] = ..., group_id: _Optional[str] = ..., attempt: _Optional[int] = ..., trajectories: _Optional[_Iterable[_Union[Trajectory, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[MemberFailure, _Mapping]]] = ..., generate_started_at: _Optional[float] = ..., generate_finished_at: _Optional[float] = ..., verify_s: _Optional[float] = ..., rejected: bool = ..., repeated_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., pictures: _Optional[_Iterable[_Union[Picture, _Mapping]]] = ...) -> None: ...
 
 class SubmitReply(_message.Message):
     __slots__ = ("outcome", "detail", "duplicate")

@@ -39,6 +39,11 @@ class Block:
         """Return how many tokens the block takes in a micro-batch."""
         return sum(len(row.tokens) for row in self.rows) - sum(self.common)
 
+    @property
+    def picture_bytes(self) -> int:
+        """Return the bytes of the pictures that its rows begin with."""
+        return sum(len(picture.data) for picture in self.rows[0].pictures)
+
     @functools.cached_property
     def first_row(self) -> int:
         """Return the smallest row index; ties are broken by it."""

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from rljob_api import types
+from rljob_api import enums, types
 from rljob_workers.coordinator.batching import blocks
 from rljob_workers.coordinator.policy import prompts
 
@@ -180,14 +180,22 @@ def _assign(among: Sequence[Block], world_size: int) -> list[list[Block]]:
 
 def _fill(among: Sequence[Block], max_tokens: int) -> list[list[Block]]:
     bins: list[list[Block]] = []
-    used: list[int] = []
+    used: list[tuple[int, int]] = []
     for block in _largest_first(among):
-        place = next((i for i, tokens in enumerate(used) if tokens + block.num_tokens <= max_tokens), len(bins))
+        tokens, shown = block.num_tokens, block.picture_bytes
+        place = next(
+            (
+                index
+                for index, (before, shown_before) in enumerate(used)
+                if before + tokens <= max_tokens and shown_before + shown <= enums.MAX_BATCH_PICTURES_BYTES
+            ),
+            len(bins),
+        )
         if place == len(bins):
             bins.append([])
-            used.append(0)
+            used.append((0, 0))
         bins[place].append(block)
-        used[place] += block.num_tokens
+        used[place] = used[place][0] + tokens, used[place][1] + shown
     return bins
 
 
@@ -237,6 +245,7 @@ class _Layout:
         self._logprobs: list[blocks.Array] = []
         self._counts: list[int] = []
         self._samples: list[types.TrainSample] = []
+        self._pictures: list[types.Picture] = []
         self.segments: list[types.Segment] = []
 
     def add_block(self, block: Block) -> None:
@@ -249,7 +258,15 @@ class _Layout:
             for first, end in itertools.pairwise((common, *cuts, len(row.tokens))):
                 if first < end:
                     path.append(self._add_segment(row, first=first, end=end, parent=path[-1].segment if path else -1))
+            if not common:
+                # All rows of the tree begin with the prompt, and its first row stands on the path that has it.
+                self._add_pictures(row, path)
             self._add_row(row, path)
+
+    def _add_pictures(self, row: types.TrainSample, path: Sequence[_Piece]) -> None:
+        for picture in row.pictures:
+            (start,) = _places(np.array([picture.start], dtype=np.int32), path)
+            self._pictures.append(dataclasses.replace(picture, start=int(start)))
 
     def _add_segment(self, row: types.TrainSample, *, first: int, end: int, parent: int) -> _Piece:
         start = self._num_tokens
@@ -286,6 +303,7 @@ class _Layout:
             rewards=blocks.joined([blocks.floats(row.rewards) for row in rows], np.float32),
             turn_ids=blocks.joined([blocks.ints(row.turn_ids) for row in rows], np.int32),
             oldest_step=oldest_step,
+            pictures=tuple(self._pictures),
         )
 
 

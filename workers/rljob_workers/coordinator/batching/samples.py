@@ -41,6 +41,7 @@ class _Member:
     shaped: float
     turns: tuple[float, ...]
     version_steps: types.Ints
+    pictures: Sequence[types.Picture] = ()
 
 
 def assemble(choice: steps.Choice, algorithm: AlgorithmSpec) -> Assembled:
@@ -111,10 +112,10 @@ def assemble_examples(choice: steps.Choice) -> Assembled:
 def _members(
     candidate: steps.Candidate, group: int, version_steps: Mapping[int, int], algorithm: AlgorithmSpec
 ) -> list[_Member]:
-    rows = codec.decode(types.PromptGroup, candidate.payload, checked=True).trajectories
+    submitted = codec.decode(types.PromptGroup, candidate.payload, checked=True)
     return [
-        _member(candidate, group, row, version_steps, algorithm)
-        for row in sorted(rows, key=lambda row: row.sample_index)
+        _member(candidate, group, row, version_steps, algorithm, submitted.pictures)
+        for row in sorted(submitted.trajectories, key=lambda row: row.sample_index)
     ]
 
 
@@ -124,6 +125,7 @@ def _member(
     row: types.Trajectory,
     version_steps: Mapping[int, int],
     algorithm: AlgorithmSpec,
+    pictures: Sequence[types.Picture],
 ) -> _Member:
     cut, count = row.truncated, row.num_sampled
     turns: tuple[float, ...] = ()
@@ -139,6 +141,7 @@ def _member(
         shaped=shaped,
         turns=turns,
         version_steps=_steps_of(row, version_steps),
+        pictures=pictures,
     )
 
 
@@ -171,6 +174,7 @@ def _sample(member: _Member, value: float, index: int, algorithm: AlgorithmSpec)
         group=member.group,
         rewards=_token_rewards(turn_ids, member.turns, value) if returns else types.NO_FLOATS,
         turn_ids=turn_ids,
+        pictures=member.pictures,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from rljob_api import process_config
 from rljob_api.resolve import ResolvedJob
 from rljob_workers.local.checks import memory
-from rljob_workers.models import builtin, families, vocabulary
+from rljob_workers.models import builtin, families, vision, vocabulary
 from rljob_workers.runtime import device, machine
 from rljob_workers.weights import deadlines, safetensors_file
 
@@ -51,7 +51,14 @@ def check(resolved: ResolvedJob) -> list[str]:
         if model is None or folder is None:
             continue
         longest, adapted = trainer.spec.rollout.engine.max_model_len, trainer.spec.model.lora is not None
-        families.check(model.name, folder, longest=longest, field=field, adapted=adapted and model is trainer.model)
+        families.check(
+            model.name,
+            folder,
+            longest=longest,
+            field=field,
+            adapted=adapted and model is trainer.model,
+            shows=trainer.spec.data.has_pictures,
+        )
         if not families.is_tested(families.read(folder)):
             problems.append(
                 f"{field} is {model.name!r}, whose family docs/models.md does not list: the trainer compares packed"
@@ -231,7 +238,8 @@ def shape_of(model: process_config.ModelFiles) -> memory.ModelShape | None:
     if model.name in _BUILTIN_SHAPES:
         return _BUILTIN_SHAPES[model.name]
     folder = builtin.present(model)
-    return None if folder is None else shape_of_config(families.read(folder))
+    # What is in front of a text model is small beside it.
+    return None if folder is None else shape_of_config(vision.text_config(families.read(folder)))
 
 
 def shape_of_config(config: families.Config) -> memory.ModelShape | None:

@@ -177,6 +177,7 @@ class Engine(_Trained):
             model,
             temperature=config.spec.rollout.sampling.temperature,
             chunk_tokens=config.spec.trainer.logits_chunk_tokens,
+            pixels=loading.pixels_of(model, model_dir),
         )
         tensors = self._policy.named_tensors()
         self._saved = adapters.SavedNames(tensors.items()) if adapter else loading.SavedNames(model, tensors)

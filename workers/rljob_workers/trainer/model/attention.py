@@ -16,7 +16,7 @@ A branch is a segment with its first child, that one's first child and so on: on
 import dataclasses
 import functools
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -27,12 +27,22 @@ from torch.nn.attention import flex_attention
 from rljob_api import errors, types
 
 NAME = "rljob_packed"
+# Of what is in front of a text model: a picture's patches see one another.
+_TOWERS = "sdpa"
 # Beyond this width the square of a tree costs more than the calls that `branches` makes.
 GRID_WIDTH = 256
 # Padded slots of a grid over real tokens; above it `branches` wastes less.
 GRID_WASTE = 1.5
 # Tokens per side of a block of flex_attention's mask; its kernels are made for this one.
 BLOCK_TOKENS = 128
+
+
+def of_parts(config: Any) -> str | dict[str, str]:
+    """Return how a model's parts attend, as transformers wants to be told: the text model in packs."""
+    has_tower = config.get("vision_config") if isinstance(config, Mapping) else getattr(config, "vision_config", None)
+    if not has_tower:
+        return NAME
+    return {"text_config": NAME, "vision_config": _TOWERS}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -29,7 +29,7 @@ class BatchTensors:
     targets: token ids; predictors: positions whose output predicts them; row_index: into the rows. A row is whole:
     `row_tokens` is its sum(m). `masked` rows (maskTruncated) give no loss but count in denominators. row_idle: all
     advantages are 0. rewards, turns: what advantages are made of, empty where they come ready. ends [rows]: place of a
-    row's last sampled token. repeats: None where no token was sampled in two rows.
+    row's last sampled token. repeats: None where no token was sampled in two rows. pictures: as they came.
     """
 
     update: int
@@ -52,11 +52,13 @@ class BatchTensors:
     ends: torch.Tensor
     oldest_step: int
     repeats: Repeats | None
+    pictures: Sequence[types.Picture] = ()
 
     @property
     def inputs(self) -> tuple[Any, ...]:
         """What `policy.Policy.forward` is given, in its order."""
-        return self.tokens, self.position_ids, self.plan, self.predictors, self.targets, self.repeats
+        places = self.predictors, self.targets
+        return self.tokens, self.position_ids, self.plan, *places, self.repeats, self.pictures
 
 
 def to_tensors(batch: types.MicroBatch, device: torch.device) -> BatchTensors:
@@ -90,6 +92,7 @@ def to_tensors(batch: types.MicroBatch, device: torch.device) -> BatchTensors:
         ends=places[row_tokens.long().cumsum(0) - 1].to(device),
         oldest_step=batch.oldest_step,
         repeats=_repeats(batch, device),
+        pictures=batch.pictures,
     )
 
 

@@ -16,7 +16,9 @@ def widen(lm: Any) -> bool:
     embedding = lm.get_input_embeddings()
     linear = [module for module in lm.modules() if type(module) is torch.nn.Linear]
     widened = {id(parameter) for module in (embedding, *linear) for parameter in module.parameters()}
-    if any(parameter.ndim > 1 and id(parameter) not in widened for parameter in lm.parameters()):
+    # What is frozen in front of a text model is widened where it is used (sight.py).
+    trained = [parameter for parameter in lm.parameters() if parameter.requires_grad]
+    if any(parameter.ndim > 1 and id(parameter) not in widened for parameter in trained):
         return False
     for module in linear:
         module.forward = types.MethodType(_product, module)  # type: ignore[method-assign]  # on this instance alone

@@ -14,13 +14,14 @@ from typing import Any
 
 import torch
 import transformers
+from PIL import Image
 from transformers import core_model_loading
 
 from rljob_api import errors, types
 from rljob_api.manifest.job import JobSpec
-from rljob_workers.models import families
+from rljob_workers.models import families, vision
 from rljob_workers.runtime import machine
-from rljob_workers.trainer.model import adapters, attention, cpu_float32_matmul
+from rljob_workers.trainer.model import adapters, attention, cpu_float32_matmul, sight
 
 logger = logging.getLogger(__name__)
 
@@ -91,15 +92,23 @@ def load_model(
     adapter: what is trained instead of the model's own weights.
     """
     name = name or spec.model.name
-    families.check(name, model_dir, longest=spec.rollout.engine.max_model_len, adapted=adapter is not None)
+    families.check(
+        name,
+        model_dir,
+        longest=spec.rollout.engine.max_model_len,
+        adapted=adapter is not None,
+        shows=spec.data.has_pictures,
+    )
+    reads_pictures = vision.reads_pictures(families.read(model_dir))
+    kind = transformers.AutoModelForImageTextToText if reads_pictures else transformers.AutoModelForCausalLM
     transformers.utils.logging.disable_progress_bar()
     transformers.AttentionInterface.register(attention.NAME, attention.packed_attention)
     try:
         # The annotation leaves out that it returns a pair when it is asked for what it found in the files.
-        model_and_info: Any = transformers.AutoModelForCausalLM.from_pretrained(
+        model_and_info: Any = kind.from_pretrained(
             str(model_dir),
             dtype=getattr(torch, spec.trainer.dtype),
-            attn_implementation=attention.NAME,
+            attn_implementation=attention.of_parts(families.read(model_dir)),
             trust_remote_code=spec.model.trust_remote_code,
             local_files_only=True,
             output_loading_info=True,
@@ -112,7 +121,9 @@ def load_model(
             f"spec.model.name is {name!r}, but its files lack {lacking[0]}"
             f" ({len(lacking)} tensors of {type(model).__name__}), which would start at random"
         )
-    model.config.use_cache = False
+    model.config.get_text_config().use_cache = False
+    if reads_pictures:
+        sight.freeze(model)
     if adapter is not None:
         adapters.add(model, adapter)
     _widen_where_slow(model, spec.trainer.dtype, device)
@@ -120,6 +131,30 @@ def load_model(
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     loaded: torch.nn.Module = model.train()
     return loaded
+
+
+def pixels_of(lm: Any, model_dir: pathlib.Path) -> sight.Pixels | None:
+    """Return what brings a picture to the size and range that the model's tower was made for, None for a model without
+    one. Raises ManifestError if its folder does not say which.
+    """
+    if not vision.reads_pictures(lm.config.to_dict()):
+        return None
+    try:
+        # Of PIL and numpy: the other kind wants torchvision, and the engine computes the same with this one.
+        processor: Any = transformers.AutoImageProcessor.from_pretrained(
+            str(model_dir), local_files_only=True, backend="pil"
+        )
+    except (OSError, ValueError) as error:
+        raise errors.ManifestError(
+            f"spec.model.name: {model_dir} does not say how pictures are prepared ({error}); give a folder with the"
+            " files that the processor's save_pretrained writes"
+        ) from error
+
+    def pixels(picture: Image.Image) -> torch.Tensor:
+        prepared: torch.Tensor = processor([picture], return_tensors="pt")["pixel_values"]
+        return prepared
+
+    return pixels
 
 
 def _widen_where_slow(model: torch.nn.Module, dtype: str, device: torch.device) -> None:

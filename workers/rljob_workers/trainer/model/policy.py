@@ -2,14 +2,14 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from rljob_api import errors
+from rljob_api import errors, types
 from rljob_workers.models import families
-from rljob_workers.trainer.model import adapters, attention, batch_tensors, cpu_float32_matmul, logprobs
+from rljob_workers.trainer.model import adapters, attention, batch_tensors, cpu_float32_matmul, logprobs, sight
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +25,9 @@ class Facts:
 class Policy(torch.nn.Module):
     """Wraps a Hugging Face causal LM. One module, so that ZeRO-3's hooks see every parameter where it is used."""
 
-    def __init__(self, lm: Any, *, temperature: float, chunk_tokens: int) -> None:
-        """Keep the model; dropout is switched off, since ratios compare two forwards of the same weights.
+    def __init__(self, lm: Any, *, temperature: float, chunk_tokens: int, pixels: sight.Pixels | None = None) -> None:
+        """Keep the model; dropout is switched off, since ratios compare two forwards of the same weights. pixels: of a
+        model that reads pictures.
 
         Raises EngineError for a model that packing or our head would compute wrong. config.json was asked before; code
         of the model's own may say more.
@@ -38,6 +39,7 @@ class Policy(torch.nn.Module):
         self.lm = without_dropout(lm)
         self.register_state_dict_post_hook(_leave_out_frozen)  # type: ignore[no-untyped-call]  # torch has no types here
         self._temperature, self._chunk_tokens = temperature, chunk_tokens
+        self._sight = None if pixels is None else sight.Sight(self.lm, pixels)
 
     @property
     def facts(self) -> Facts:
@@ -45,8 +47,8 @@ class Policy(torch.nn.Module):
         config = self.lm.config
         return Facts(
             name=type(self.lm).__name__,
-            vocab_size=int(config.vocab_size),
-            window=getattr(config, "sliding_window", None),
+            vocab_size=int(config.get_text_config().vocab_size),
+            window=getattr(config.get_text_config(), "sliding_window", None),
             dtype=torch.float32 if cpu_float32_matmul.is_widened(self.lm) else self.lm.dtype,
         )
 
@@ -57,7 +59,7 @@ class Policy(torch.nn.Module):
         try:
             yield
         finally:
-            self.lm.set_attn_implementation(attention.NAME)
+            self.lm.set_attn_implementation(attention.of_parts(self.lm.config))
 
     def without_adapter(self) -> contextlib.AbstractContextManager[None]:
         """Return what lets the model compute without its adapter."""
@@ -71,6 +73,7 @@ class Policy(torch.nn.Module):
         predictors: torch.Tensor,
         targets: torch.Tensor,
         repeats: batch_tensors.Repeats | None = None,
+        pictures: Sequence[types.Picture] = (),
         lesson: logprobs.Likeliest | None = None,
         num_likeliest: int = 0,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | logprobs.Likeliest | None]:
@@ -78,7 +81,7 @@ class Policy(torch.nn.Module):
         agreements [N] with a lesson [N], or the likeliest tokens in the places of the targets where they are asked for.
 
         plan None, inside `plain`: one row through the whole model, its own masks and its own head. repeats: tokens that
-        are computed once and returned for each row.
+        are computed once and returned for each row. pictures: among the tokens; not of a plain row.
         """
         if plan is None:
             logits = self.lm(input_ids=tokens, position_ids=position_ids, use_cache=False).logits[0]
@@ -92,7 +95,7 @@ class Policy(torch.nn.Module):
         decoder: Callable[..., Any] = self.lm.base_model
         head: Callable[[torch.Tensor], torch.Tensor] = self.lm.get_output_embeddings()
         states = decoder(
-            input_ids=tokens, position_ids=position_ids, use_cache=False, attention_plan=plan
+            **self._read(tokens, pictures), position_ids=position_ids, use_cache=False, attention_plan=plan
         ).last_hidden_state[0]
         if repeats is not None:
             predictors, targets = predictors[repeats.first], targets[repeats.first]
@@ -119,6 +122,13 @@ class Policy(torch.nn.Module):
         if extra is not None:
             extra = extra.at(repeats.which) if isinstance(extra, logprobs.Likeliest) else extra[repeats.which]
         return scores[repeats.which], entropies[repeats.which], extra
+
+    def _read(self, tokens: torch.Tensor, pictures: Sequence[types.Picture]) -> dict[str, torch.Tensor]:
+        if not pictures:
+            return {"input_ids": tokens}
+        if self._sight is None:
+            raise errors.WireError(f"a batch has pictures, and {self.facts.name} reads none")
+        return {"inputs_embeds": self._sight.embeddings(tokens, pictures, dtype=self.facts.dtype)}
 
     def named_tensors(self) -> dict[str, torch.Tensor]:
         """Return parameters and buffers by their Hugging Face names; names of tied weights all are in it."""

@@ -35,6 +35,7 @@ class FrozenModel:
             lm,
             temperature=spec.rollout.sampling.temperature,
             chunk_tokens=spec.trainer.logits_chunk_tokens,
+            pixels=loading.pixels_of(lm, model_dir),
         )
         self._placed = place(self._policy)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_api import types
+from rljob_api import enums, types
 from rljob_workers.coordinator.batching import blocks, packing
 
 
@@ -448,3 +448,34 @@ def test_rows_of_nothing_but_old_tokens_are_not_computed_and_count_in_denominato
     assert sorted(header.row for header in batch.rows) == [3, 5]
     assert batch.oldest_step == 4
     assert packed.minibatches == (types.Minibatch(num_tokens=6, num_rows=3),)
+
+
+def shown(row: types.TrainSample, *pictures: types.Picture) -> types.TrainSample:
+    return dataclasses.replace(row, pictures=pictures)
+
+
+def test_pictures_of_a_group_stand_once_in_a_tree_where_its_prompt_does() -> None:
+    first, second = types.Picture(start=1, data=b"a"), types.Picture(start=2, data=b"b")
+    rows = [
+        shown(sample(row=0, completion=(4, 5)), first),
+        shown(sample(row=1, completion=(6,)), first),
+        shown(sample(row=2, group="h", completion=(7, 8, 9, 10)), first, second),
+    ]
+    (batch,) = packing.pack(rows, step=1, shape=shape()).micro_batches[0]
+    # The larger tree comes first: 7 tokens, then 6.
+    assert [(picture.start, picture.data) for picture in batch.pictures] == [(1, b"a"), (2, b"b"), (8, b"a")]
+    assert [batch.tokens[picture.start] for picture in batch.pictures] == [2, 3, 2]
+
+
+def test_the_halves_of_a_divided_group_have_its_pictures_each() -> None:
+    picture = types.Picture(start=0, data=b"a")
+    rows = [shown(sample(row=row, completion=range(100 * row + 9, 100 * row + 49)), picture) for row in range(4)]
+    packed = packing.pack(rows, step=1, shape=shape(world_size=2))
+    assert [[batch.pictures for batch in rank] for rank in packed.micro_batches] == [[(picture,)], [(picture,)]]
+
+
+def test_a_micro_batch_holds_no_more_bytes_of_pictures_than_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enums, "MAX_BATCH_PICTURES_BYTES", 10)
+    rows = [shown(sample(row=8 * row, group=str(row)), types.Picture(start=0, data=b"12345")) for row in range(5)]
+    batches = packing.pack(rows, step=1, shape=shape()).micro_batches[0]
+    assert sorted(len(batch.pictures) for batch in batches) == [1, 2, 2]

@@ -10,6 +10,7 @@ from rljob_testing import makers
 from rljob_testing import rollout as fakes
 from rljob_testing.clock import FakeClock
 from rljob_testing.sections import section
+from rljob_workers.models import vision
 from rljob_workers.rollout import filters, generation, group, request_gate, wait_accounting
 from rljob_workers.rollout.engines import fake
 from rljob_workers.rollout.episodes import protocols, rlvr
@@ -49,6 +50,7 @@ class Rig:
         )
         self.flow_by_suite: dict[str, group.Flow] = {}
         self.predicate: filters.Predicate | None = None
+        self.picture_tokens: vision.PictureTokens | None = None
         self.sources = filters.Sources()
 
     async def start(self) -> None:
@@ -74,6 +76,7 @@ class Rig:
             predicate=self.predicate,
             sources=self.sources,
             example_tokens=Taught(),
+            picture_tokens=self.picture_tokens,
         )
 
     async def run(self, lease: types.GroupLease, seconds: float = 60.0) -> types.PromptGroup:
@@ -541,3 +544,26 @@ async def test_an_attempt_that_loses_its_place_is_made_again_and_its_end_is_the_
     group = await rig.run(fakes.make_lease(group_size=1))
     (failure,) = group.failures
     assert (group.trajectories, failure.role, failure.infra) == ([], enums.Role.ENVIRONMENT, True)
+
+
+async def test_each_request_has_the_pictures_of_the_prompt_and_the_group_has_them_once() -> None:
+    rig = Rig()
+    rig.picture_tokens = vision.PictureTokens(token_id=ord("#"), count=2)
+    asked: list[generation.GenerationRequest] = []
+
+    class Watched:
+        async def generate(self, request: generation.GenerationRequest) -> generation.GenerationResult:
+            asked.append(request)
+            return await rig.gate.generate(request)
+
+    rig.generator = Watched()
+    await rig.start()
+    lease = fakes.make_lease()
+    prompt = dataclasses.replace(lease.prompt, columns={"prompt": "a##b##?"}, pictures=(b"one", b"two"))
+    group = await rig.run(dataclasses.replace(lease, prompt=prompt))
+    assert [request.pictures for request in asked] == [(b"one", b"two")] * 2
+    assert group.pictures == (types.Picture(start=1, data=b"one"), types.Picture(start=4, data=b"two"))
+    pinned = dataclasses.replace(
+        lease, prompt=prompt, kind=enums.GroupKind.EVALUATION, pinned_version=types.VersionId(0)
+    )
+    assert (await rig.run(pinned)).pictures == (), "nothing is trained on them"

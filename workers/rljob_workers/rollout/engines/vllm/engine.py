@@ -8,14 +8,15 @@ import asyncio
 import concurrent.futures
 import dataclasses
 import functools
-import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rljob_api import errors, types
+from rljob_api import enums, errors, types
 from rljob_api.manifest.rollout import EngineSpec
+from rljob_workers.data import pictures
+from rljob_workers.models import families, vision
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.engines import base, prefixes
 from rljob_workers.rollout.engines.vllm import fork_server, metrics, patches
@@ -40,7 +41,7 @@ _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _OURS = (
     "model", "dtype", "max_model_len", "max_num_seqs", "enforce_eager", "tensor_parallel_size", "logprobs_mode",
     "distributed_executor_backend", "worker_extension_cls", "weight_transfer_config", "generation_config",
-    "enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank", "scheduling_policy",
+    "enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank", "scheduling_policy", "limit_mm_per_prompt",
 )  # fmt: skip
 
 
@@ -79,12 +80,14 @@ class VllmEngine:
         self._finished_tokens = self._prompt_tokens = 0
         self._prefixes = prefixes.Prefixes(block_tokens=CPU_BLOCK_TOKENS)
         self._has_adapter = False
+        self._picture_tokens: vision.PictureTokens | None = None
 
     async def start(self) -> None:
         """Start the engine process, load the model files, map the image."""
         from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
 
         self._llm = await self._on_keeper(self._build)
+        self._picture_tokens = vision.tokens_of(families.read(self._settings.model))
         self._prefixes = prefixes.Prefixes(block_tokens=self._llm.vllm_config.cache_config.block_size)
         self._has_adapter = False
         settings = self._settings
@@ -102,7 +105,7 @@ class VllmEngine:
     ) -> generation.GenerationResult:
         """Generate one completion; cancelling aborts it inside the engine."""
         llm, began = self._engine(), time.monotonic()
-        prompt = {"prompt_token_ids": list(request.input_ids), "cache_salt": str(version)}
+        prompt = {"cache_salt": str(version), **self._shown(request)}
         repeated_tokens = self._prefixes.ask(request.input_ids, version=version)
         self._running.add(request.rid)
         try:
@@ -127,6 +130,8 @@ class VllmEngine:
             self._interrupted.discard(request.rid)
         if final is None or len(final.outputs) != 1:
             raise errors.EngineError("the engine ended a request without an output")
+        if request.pictures and tuple(final.prompt_token_ids or ()) != request.input_ids:
+            raise errors.EngineError("the engine read other tokens for the pictures of a prompt than the trainer would")
         result = dataclasses.replace(
             _result(final.outputs[0], final.metrics, latency_s=time.monotonic() - began),
             repeated_tokens=repeated_tokens,
@@ -140,6 +145,19 @@ class VllmEngine:
         self._finished_tokens += len(result.output_ids)
         self._prompt_tokens += len(request.input_ids)
         return result
+
+    def _shown(self, request: generation.GenerationRequest) -> dict[str, object]:
+        """Return the prompt's ids and its pictures. vLLM itself repeats a picture's token."""
+        if not request.pictures:
+            return {"prompt_token_ids": list(request.input_ids)}
+        if self._picture_tokens is None:
+            raise errors.EngineError("a prompt has pictures, and the model reads none")
+        try:
+            decoded = [pictures.decode(data, "a picture of a prompt") for data in request.pictures]
+        except errors.DataError as error:
+            raise errors.EngineError(str(error)) from error
+        ids = self._picture_tokens.collapsed(request.input_ids, len(decoded))
+        return {"prompt_token_ids": list(ids), "multi_modal_data": {"image": decoded}}
 
     def num_running(self) -> int:
         return len(self._running)
@@ -245,6 +263,7 @@ class VllmEngine:
         from vllm.v1.engine.async_llm import AsyncLLM
 
         patches.time_tokens()
+        patches.read_pictures_without_torchvision()
         return AsyncLLM.from_engine_args(_engine_args(self._settings))
 
 
@@ -277,6 +296,8 @@ def _engine_args(settings: base.Settings) -> "AsyncEngineArgs":
         distributed_executor_backend=(worker.RolloutExecutor if single else worker.RolloutMultiprocExecutor),
         enable_log_requests=False,
     )
+    if vision.reads_pictures(families.read(settings.model)):
+        args.limit_mm_per_prompt = {"image": enums.MAX_PICTURES}
     lora = settings.lora
     if single:
         args.weight_transfer_config = WeightTransferConfig(backend=worker.WEIGHTS if lora is None else worker.ADAPTER)
@@ -324,7 +345,7 @@ def cpu_kv_bytes(model: Path, config: EngineSpec, dtype: str) -> int:
 
     bytes = sequences * length * layers * 2 * kv_heads * head_dim * width of `dtype`, lengths rounded up to a block.
     """
-    hf: dict[str, Any] = json.loads((model / "config.json").read_text())
+    hf: Mapping[str, Any] = vision.text_config(families.read(model))
     heads = int(hf["num_attention_heads"])
     head_dim = int(hf.get("head_dim") or int(hf["hidden_size"]) // heads)
     per_token = int(hf["num_hidden_layers"]) * 2 * int(hf.get("num_key_value_heads") or heads) * head_dim

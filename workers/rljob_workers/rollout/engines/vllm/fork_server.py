@@ -35,6 +35,7 @@ def start() -> None:
 
         from rljob_workers.rollout.engines.vllm import worker  # noqa: F401  # and with it what computes in there
 
+    patches.read_pictures_without_torchvision()
     if torch.cuda.is_initialized() or _lives():
         return
     _fork()
@@ -127,4 +128,5 @@ def _answer(function: bytes, writer: "connection.Connection[Any, Any]") -> None:
     from vllm import plugins
 
     plugins.load_general_plugins()
+    patches.read_pictures_without_torchvision()
     writer.send(cloudpickle.loads(function)())

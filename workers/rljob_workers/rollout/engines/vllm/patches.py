@@ -1,7 +1,11 @@
 """Corrections to upstream code, each with what is seen without it and the condition for its removal."""
 
 import contextlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +52,35 @@ def time_tokens() -> None:
     from vllm.v1.metrics.stats import RequestStateStats
 
     output_processor.RequestStateStats = timed(RequestStateStats)  # type: ignore[attr-defined]  # that is the patch
+
+
+class _WithoutTorchvision(importlib.abc.MetaPathFinder):
+    """Finds the one module that vLLM's LLaVA imports of torchvision's in the file of its twin for PIL."""
+
+    NAME = "transformers.models.pixtral.image_processing_pixtral"
+    TWIN = "transformers.models.pixtral.image_processing_pil_pixtral"
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self.NAME:
+            return None
+        twin = importlib.util.find_spec(self.TWIN)
+        return (
+            None
+            if twin is None or twin.origin is None
+            else importlib.util.spec_from_file_location(fullname, twin.origin)
+        )
+
+
+def read_pictures_without_torchvision() -> None:
+    """In each process before vLLM looks for a model's class: without it "No module named 'torchvision'" ends the start
+    of a LLaVA, for a function that counts the patches of another model.
+
+    torchvision's build for CPUs does not fit the torch of vLLM's wheel. Does nothing where it is installed, or a second
+    time. Remove when vLLM's pixtral.py imports the function of `image_processing_pil_pixtral`. Seen in 0.32.
+    """
+    is_there = any(isinstance(finder, _WithoutTorchvision) for finder in sys.meta_path)
+    if not is_there and importlib.util.find_spec("torchvision") is None:
+        sys.meta_path.insert(0, _WithoutTorchvision())
 
 
 def timed(stats: type[Any]) -> type[Any]:

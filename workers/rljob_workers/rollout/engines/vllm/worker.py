@@ -47,6 +47,7 @@ class RolloutExecutor(UniProcExecutor):
         if current_platform.is_cpu():
             patches.add_adapters_once()
             patches.allow_small_blocks()
+        patches.read_pictures_without_torchvision()
         register_weight_engines()
         super()._init_executor()
         if current_platform.is_cpu():
