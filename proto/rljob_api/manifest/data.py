@@ -43,7 +43,7 @@ class ColumnsSpec(Section):
     prompt: Text = Field(default="prompt", description="Column with the question.")
     answer: Text = Field(default="answer", description="Column with the expected answer.")
     id: Text | None = Field(default=None, description="Column with a unique id; without one, the line number.")
-    images: Text | None = Field(default=None, description="Column with a list of pictures (docs/images.md).")
+    images: Text | None = Field(default=None, description="Column with a list of pictures.")
 
 
 class ReasoningGymSpec(Section):
@@ -207,7 +207,7 @@ class CurriculumSpec(Section):
         description="A prompt may be left out if its mean raw reward in the epoch is above this."
     )
     max_filter_percentage: Decimal = Field(
-        description="Share of the prompts drawn in the epoch that may be left out, the easiest first; from 0 to 1."
+        description="Share of the epoch's prompts that may be left out, the easiest first; 0 to 1."
     )
 
     @rule()
@@ -230,9 +230,7 @@ class DataSpec(Section):
     filter_groups: FilterGroupsSpec = Field(
         default=FilterGroupsSpec(), description="Which groups are rejected and replaced."
     )
-    curriculum: CurriculumSpec | None = Field(
-        default=None, description="Leave easy prompts out of later epochs; unset, every epoch has all prompts."
-    )
+    curriculum: CurriculumSpec | None = Field(default=None, description="Leave easy prompts out of later epochs.")
 
     @property
     def prompt_sources(self) -> tuple[TrainSourceSpec, ...]:

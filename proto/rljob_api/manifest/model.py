@@ -212,7 +212,7 @@ class TeacherSpec(Section):
     revision: Text | None = Field(default=None, description="Hub revision of the teacher.")
     coef: Decimal = Field(
         default=Decimal("1"),
-        description="Each token's advantage is this times log(teacher / policy), at most 10 nats either way.",
+        description="Each token's advantage is this times log(teacher / policy).",
     )
     top_k: int | None = Field(
         default=None,
@@ -220,11 +220,9 @@ class TeacherSpec(Section):
         le=1024,
         description="Learn its K likeliest tokens in each place (forward KL); unset: the sampled one.",
     )
-    task_reward: bool = Field(
-        default=False, description="Learn the task's rewards too: advantages are added. Otherwise they are only shown."
-    )
+    task_reward: bool = Field(default=False, description="Learn the task's rewards too: advantages are added.")
     steps: int | None = Field(
-        default=None, ge=1, le=INT32, description="How many steps of RL it scores, the first ones; all if unset."
+        default=None, ge=1, le=INT32, description="How many first steps of RL it scores; all if unset."
     )
 
     @property
