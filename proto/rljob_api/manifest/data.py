@@ -203,9 +203,7 @@ class FilterGroupsSpec(Section):
 class CurriculumSpec(Section):
     """At the end of an epoch the prompts that it found easiest are left out of the later ones."""
 
-    filter_threshold: Decimal = Field(
-        description="A prompt may be left out if its mean raw reward in the epoch is above this."
-    )
+    filter_threshold: Decimal = Field(description="A prompt may be left out if its mean raw reward is above this.")
     max_filter_percentage: Decimal = Field(
         description="Share of the epoch's prompts that may be left out, the easiest first; 0 to 1."
     )
@@ -226,7 +224,7 @@ class DataSpec(Section):
         default="chat", description="chat, qwen_math, r1, raw (the text as it is), or module:function."
     )
     shuffle: bool = Field(default=True, description="Permute the prompts of each epoch by hash(seed, epoch).")
-    epochs: int | None = Field(default=None, ge=1, le=INT32, description="Passes over the data; without end if unset.")
+    epochs: int | None = Field(default=None, ge=1, le=INT32, description="Passes over the data; endless if unset.")
     filter_groups: FilterGroupsSpec = Field(
         default=FilterGroupsSpec(), description="Which groups are rejected and replaced."
     )
