@@ -30,7 +30,7 @@ TEXT = "builtin:smollm2-135m-instruct"
 # One of the tokens that the text model has and never learned; its row of the embeddings is never read.
 IMAGE_TOKEN = "<empty_output>"
 EMPTY = "."
-STEPS, BATCH, LEARNING_RATE, SEED = 1000, 64, 1e-3, 5
+STEPS, BATCH, LEARNING_RATE, SEED = 1500, 64, 1e-3, 5
 # Of the answers' form: the first layer that learns it, examples, passes over them.
 FIRST_LAYER, EXAMPLES, EPOCHS, EXAMPLES_AT_ONCE, ANSWER_RATE = 22, 128, 6, 16, 5e-5
 # [, the number, ] and the end token.
