@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from typing import Any, Literal
 
 _CHAT = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -120,16 +121,16 @@ def make_tiny_llava(
 
     vocabulary = make_tiny_tokenizer(folder, PICTURE_TOKEN)
     torch.manual_seed(seed)
-    sizes = {
+    sizes: dict[str, Any] = {
         "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 1,
         "image_size": PICTURE_SIZE, "patch_size": PICTURE_PATCH,
     }  # fmt: skip
     vision: transformers.PretrainedConfig
     if tower == "siglip":
-        vision = transformers.SiglipVisionConfig(**sizes, vision_use_head=False)
+        vision = transformers.SiglipVisionConfig(**sizes | {"vision_use_head": False})
     else:
         vision = transformers.CLIPVisionConfig(**sizes, projection_dim=32)
-    strategy = "full" if tower == "siglip" else "default"
+    strategy: Literal["full", "default"] = "full" if tower == "siglip" else "default"
     config = transformers.LlavaConfig(
         vision_config=vision,
         text_config=transformers.LlamaConfig(

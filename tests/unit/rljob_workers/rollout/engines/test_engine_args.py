@@ -30,6 +30,13 @@ def test_kv_cache_holds_all_sequences_at_full_length_and_a_quarter_more(tmp_path
     assert engine.cpu_kv_bytes(tmp_path, large, "bfloat16") == 4 << 30
 
 
+def test_kv_cache_of_a_llava_whose_config_leaves_out_what_is_usual_is_that_of_a_llama(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava", "text_config": {"model_type": "llama"}}))
+    config = section(EngineSpec, max_model_len=32, max_num_seqs=1)
+    # Llama's defaults: 32 layers x (k, v) x 32 heads x 128 x 2 bytes.
+    assert engine.cpu_kv_bytes(tmp_path, config, "bfloat16") == 32 * 32 * 2 * 32 * 128 * 2 * 5 // 4
+
+
 @pytest.mark.parametrize(
     ("isa", "changes", "block"),
     [

@@ -346,6 +346,11 @@ def cpu_kv_bytes(model: Path, config: EngineSpec, dtype: str) -> int:
     bytes = sequences * length * layers * 2 * kv_heads * head_dim * width of `dtype`, lengths rounded up to a block.
     """
     hf: Mapping[str, Any] = vision.text_config(families.read(model))
+    if "num_attention_heads" not in hf:
+        # A LLaVA of the hub leaves out what the library has as a default.
+        from transformers import CONFIG_MAPPING
+
+        hf = CONFIG_MAPPING[str(hf["model_type"])](**hf).to_dict()
     heads = int(hf["num_attention_heads"])
     head_dim = int(hf.get("head_dim") or int(hf["hidden_size"]) // heads)
     per_token = int(hf["num_hidden_layers"]) * 2 * int(hf.get("num_key_value_heads") or heads) * head_dim
