@@ -16,7 +16,9 @@ GPU = [path for path in sorted(examples.EXAMPLES.glob("*.yaml")) if "nvidia.com/
 def test_an_example_for_two_cores_is_planned_with_its_memory(rljob: Callable[..., Result], path: pathlib.Path) -> None:
     planned = rljob("plan", str(path))
     assert (planned.exit_code, planned.stderr) == (0, "")
-    assert "135 M parameters" in planned.stdout
+    # One example's model is made before it, by a script of minutes.
+    is_made_first = "name: ../../runs/" in path.read_text(encoding="utf-8")
+    assert ("has no config.json on this machine" if is_made_first else "135 M parameters") in planned.stdout
     assert "warning" not in planned.stdout
 
 
