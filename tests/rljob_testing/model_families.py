@@ -3,6 +3,8 @@
 import pathlib
 from typing import Any
 
+from rljob_testing import models
+
 VOCAB = 96
 WINDOW = 16
 _SIZES: dict[str, Any] = {
@@ -70,12 +72,6 @@ def save(family: str, folder: pathlib.Path, *, dtype: str = "float32", seed: int
     name, changes = {**TRAINED, **STATEFUL}[family]
     config = getattr(transformers, name)(**{**_SIZES, **changes})
     model = transformers.AutoModelForCausalLM.from_config(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            # Some classes leave tensors at constants, behind which a missing one would hide.
-            if parameter.ndim > 1:
-                parameter.normal_(std=0.15)
-            else:
-                parameter.add_(torch.rand_like(parameter) * 0.1)
+    models.spread(model)
     model.to(getattr(torch, dtype)).save_pretrained(folder)
     return folder

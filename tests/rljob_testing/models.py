@@ -110,6 +110,20 @@ def make_tiny_qwen3_moe(folder: pathlib.Path, *, seed: int = 0) -> pathlib.Path:
 PICTURE_TOKEN, PICTURE_SIZE, PICTURE_PATCH = "<picture>", 16, 8
 
 
+def spread(model: Any) -> None:
+    """Draw every tensor, in place: matrices large enough that tokens differ, norms near what they were. Some classes
+    leave tensors at constants, behind which a missing one would hide.
+    """
+    import torch
+
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=0.15)
+            else:
+                parameter.add_(torch.rand_like(parameter) * 0.1)
+
+
 def make_tiny_llava(
     folder: pathlib.Path, *, seed: int = 0, dtype: str = "bfloat16", tower: str = "siglip"
 ) -> pathlib.Path:
@@ -145,13 +159,7 @@ def make_tiny_llava(
         tie_word_embeddings=True,
     )  # fmt: skip
     model = transformers.LlavaForConditionalGeneration(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            # Norms are left near one; what multiplies is large enough that pictures and tokens differ.
-            if parameter.ndim > 1:
-                parameter.normal_(std=0.15)
-            else:
-                parameter.add_(torch.rand_like(parameter) * 0.1)
+    spread(model)
     model.tie_weights()
     model.to(getattr(torch, dtype)).save_pretrained(folder)
     _name_as_hubs_do(folder / "model.safetensors")

@@ -310,16 +310,15 @@ class Learner:
             ),
             self._algorithm.loss,
         )
-        if item.teacher is not None:
+        whole = outputs.loss
+        if item.teacher is not None and self._spec.teacher is not None:
             trained = ~item.tensors.row_masked[item.tensors.row_index]
             outputs.tally.put(distillation.sums(logprobs, item.teacher, trained), {})
             outputs.tally.sums[statistics.Sum.NONFINITE] += (~torch.isfinite(item.teacher)).sum()
-        whole = outputs.loss
-        if agreements is not None and self._spec.teacher is not None:
-            trained = ~item.tensors.row_masked[item.tensors.row_index]
-            taught = distillation.loss(agreements, trained, header.minibatches[update], self._spec.teacher)
-            outputs.tally.sums[statistics.Sum.LOSS] += taught.detach().double()
-            whole = whole + taught
+            if agreements is not None:
+                taught = distillation.loss(agreements, trained, header.minibatches[update], self._spec.teacher)
+                outputs.tally.sums[statistics.Sum.LOSS] += taught.detach().double()
+                whole = whole + taught
         self._engine.backward(whole * self._engine.world_size)
         measured.computed_tokens += item.tensors.tokens.numel()
         first_epoch = update < self._algorithm.minibatches

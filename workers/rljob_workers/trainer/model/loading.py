@@ -99,7 +99,8 @@ def load_model(
         adapted=adapter is not None,
         shows=spec.data.has_pictures,
     )
-    reads_pictures = vision.reads_pictures(families.read(model_dir))
+    config = families.read(model_dir)
+    reads_pictures = vision.reads_pictures(config)
     kind = transformers.AutoModelForImageTextToText if reads_pictures else transformers.AutoModelForCausalLM
     transformers.utils.logging.disable_progress_bar()
     transformers.AttentionInterface.register(attention.NAME, attention.packed_attention)
@@ -108,7 +109,7 @@ def load_model(
         model_and_info: Any = kind.from_pretrained(
             str(model_dir),
             dtype=getattr(torch, spec.trainer.dtype),
-            attn_implementation=attention.of_parts(families.read(model_dir)),
+            attn_implementation=attention.of_parts(config),
             trust_remote_code=spec.model.trust_remote_code,
             local_files_only=True,
             output_loading_info=True,

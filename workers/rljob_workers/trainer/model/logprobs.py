@@ -28,22 +28,13 @@ class Likeliest:
         return Likeliest(self.ids[positions], self.shares[positions])
 
 
-def likeliest(
-    head: Callable[[torch.Tensor], torch.Tensor],
-    hidden: torch.Tensor,
-    *,
-    count: int,
-    temperature: float,
-    chunk_tokens: int,
-) -> Likeliest:
-    """Return the `count` likeliest tokens after each of hidden [N, h], or the whole vocabulary. Without gradient."""
+def likeliest(logits: torch.Tensor, *, count: int, temperature: float) -> Likeliest:
+    """Return the `count` likeliest tokens of logits [N, V], or the whole vocabulary. Without gradient."""
     parts = []
     with torch.no_grad():
-        for states in hidden.split(chunk_tokens):
-            logits = head(states)
-            for rows in _row_blocks(logits):
-                top = _scaled(logits[rows], temperature).topk(min(count, logits.shape[-1]), dim=-1)
-                parts.append(Likeliest(top.indices, torch.softmax(top.values, dim=-1)))
+        for rows in _row_blocks(logits):
+            top = _scaled(logits[rows], temperature).topk(min(count, logits.shape[-1]), dim=-1)
+            parts.append(Likeliest(top.indices, torch.softmax(top.values, dim=-1)))
     return Likeliest(torch.cat([part.ids for part in parts]), torch.cat([part.shares for part in parts]))
 
 
@@ -55,16 +46,22 @@ def selected_logprobs(
     temperature: float,
     chunk_tokens: int,
     lesson: Likeliest | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    num_likeliest: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | Likeliest | None]:
     """Return (logprobs [N], entropies [N], agreements [N]), fp32 nats, of targets [N] given hidden [N, h].
 
     head: [n, h] -> [n, V]. An agreement is the mean log-probability of a lesson's tokens by their shares, minus a
-    cross-entropy; None without a lesson.
+    cross-entropy; None without a lesson. In their place: the likeliest tokens of the same logits, where they are asked
+    for and there is no lesson.
     """
 
     def score(states: torch.Tensor, taken: torch.Tensor, *taught: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        logits = head(states)
         # torch leaves Function.apply untyped.
-        scored = SelectedLogSoftmax.apply(head(states), taken, temperature, *(taught or (None, None)))  # type: ignore[no-untyped-call]
+        scored = SelectedLogSoftmax.apply(logits, taken, temperature, *(taught or (None, None)))  # type: ignore[no-untyped-call]
+        if num_likeliest:
+            top = likeliest(logits, count=num_likeliest, temperature=temperature)
+            scored = (*scored, top.ids, top.shares)
         return tuple(part for part in scored if part is not None)
 
     inputs = (hidden, targets) if lesson is None else (hidden, targets, lesson.ids, lesson.shares)
@@ -74,7 +71,10 @@ def selected_logprobs(
         chunks = zip(*(part.split(chunk_tokens) for part in inputs), strict=True)
         parts = [checkpoint.checkpoint(score, *chunk, use_reentrant=False) for chunk in chunks]
         scored = tuple(torch.cat(part) for part in zip(*parts, strict=True))
-    return scored[0], scored[1], None if lesson is None else scored[2]
+    logprobs, entropies, *more = scored
+    if lesson is None and num_likeliest:
+        return logprobs, entropies, Likeliest(*more)
+    return logprobs, entropies, more[0] if more else None
 
 
 class SelectedLogSoftmax(torch.autograd.Function):

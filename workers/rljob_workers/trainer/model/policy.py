@@ -100,7 +100,6 @@ class Policy(torch.nn.Module):
         if repeats is not None:
             predictors, targets = predictors[repeats.first], targets[repeats.first]
             lesson = None if lesson is None else lesson.at(repeats.first)
-        extra: torch.Tensor | logprobs.Likeliest | None
         scores, entropies, extra = logprobs.selected_logprobs(
             head,
             states[predictors],
@@ -108,15 +107,8 @@ class Policy(torch.nn.Module):
             temperature=self._temperature,
             chunk_tokens=self._chunk_tokens,
             lesson=lesson,
+            num_likeliest=num_likeliest,
         )
-        if num_likeliest:
-            extra = logprobs.likeliest(
-                head,
-                states[predictors],
-                count=num_likeliest,
-                temperature=self._temperature,
-                chunk_tokens=self._chunk_tokens,
-            )
         if repeats is None:
             return scores, entropies, extra
         if extra is not None:

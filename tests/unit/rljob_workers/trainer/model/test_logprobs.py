@@ -40,7 +40,7 @@ def test_values_and_gradients_do_not_depend_on_chunks_and_equal_log_softmax(
 def lesson_of(vocab: int, rows: int, count: int) -> logprobs.Likeliest:
     generator = torch.Generator().manual_seed(7)
     logits = torch.randn(rows, vocab, generator=generator)
-    return logprobs.likeliest(lambda states: states, logits, count=count, temperature=1.0, chunk_tokens=3)
+    return logprobs.likeliest(logits, count=count, temperature=1.0)
 
 
 @pytest.mark.parametrize("chunk_tokens", [1000, 40, 7])
@@ -59,7 +59,7 @@ def test_an_agreement_is_minus_the_cross_entropy_to_a_lesson_and_so_is_its_gradi
     *found, agreement = logprobs.selected_logprobs(
         lambda states: states @ weight.T, hidden, targets, temperature=0.7, chunk_tokens=chunk_tokens, lesson=lesson
     )
-    assert agreement is not None
+    assert isinstance(agreement, torch.Tensor)
     whole = torch.log_softmax(hidden @ weight.T / 0.7, dim=-1)
     expected = (whole.gather(1, lesson.ids) * lesson.shares).sum(-1)
     torch.testing.assert_close(agreement, expected, rtol=1e-5, atol=1e-5)
@@ -70,14 +70,23 @@ def test_an_agreement_is_minus_the_cross_entropy_to_a_lesson_and_so_is_its_gradi
 
 def test_the_likeliest_tokens_have_shares_that_add_up_and_are_all_of_a_small_vocabulary() -> None:
     logits = torch.randn(50, 12, generator=torch.Generator().manual_seed(3))
-    few, every = (
-        logprobs.likeliest(lambda states: states, logits, count=count, temperature=2.0, chunk_tokens=7)
-        for count in (3, 100)
-    )
+    few, every = (logprobs.likeliest(logits, count=count, temperature=2.0) for count in (3, 100))
     assert few.ids.tolist() == logits.topk(3).indices.tolist()
     torch.testing.assert_close(few.shares.sum(-1), torch.ones(50))
     found = torch.zeros(50, 12).scatter(1, every.ids, every.shares)
     torch.testing.assert_close(found, torch.softmax(logits / 2.0, dim=-1))
+
+
+@pytest.mark.parametrize("chunk_tokens", [1000, 7])
+def test_the_likeliest_tokens_are_those_of_the_logits_that_are_scored(chunk_tokens: int) -> None:
+    hidden, weight, targets = case()
+    *_, found = logprobs.selected_logprobs(
+        lambda states: states @ weight.T, hidden, targets, temperature=0.7, chunk_tokens=chunk_tokens, num_likeliest=3
+    )
+    assert isinstance(found, logprobs.Likeliest)
+    expected = logprobs.likeliest((hidden @ weight.T).detach(), count=3, temperature=0.7)
+    assert torch.equal(found.ids, expected.ids)
+    torch.testing.assert_close(found.shares, expected.shares)
 
 
 @pytest.mark.parametrize("used", [0, 1])
