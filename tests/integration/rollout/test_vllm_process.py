@@ -47,6 +47,12 @@ if __name__ == "__main__":
     asyncio.run(main(pathlib.Path(sys.argv[1])))
 """
 
+READS_DELTA = """
+    import numpy
+    from rljob_workers.weights import delta
+    delta.patch(numpy.zeros(8, numpy.uint16), numpy.zeros(0, numpy.uint8), numpy.zeros(0, numpy.uint16))
+"""
+
 
 def test_kill_9_of_the_fork_server_costs_an_engine_and_of_the_rollout_leaves_no_process(
     folders: list[pathlib.Path], tmp_path: pathlib.Path
@@ -72,6 +78,19 @@ def test_kill_9_of_the_fork_server_costs_an_engine_and_of_the_rollout_leaves_no_
         rollout.send_signal(signal.SIGKILL)
     _, alive = psutil.wait_procs(family, timeout=60.0)
     assert [process.name() for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_an_engine_starts_in_a_process_that_has_read_deltas_before(
+    folders: list[pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    script = tmp_path / "child.py"
+    script.write_text(
+        CHILD.replace("    engine.REGISTRATION.prepare()", f"{READS_DELTA}\n    engine.REGISTRATION.prepare()")
+    )
+    with subprocess.Popen([sys.executable, str(script), str(folders[0])], stdout=subprocess.PIPE, text=True) as rollout:
+        assert rollout.stdout is not None
+        assert any(line.strip() == "ready" for line in rollout.stdout)
+        rollout.send_signal(signal.SIGKILL)
 
 
 def _engines(rollout: int) -> list[psutil.Process]:

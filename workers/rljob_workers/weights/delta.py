@@ -158,7 +158,7 @@ def _compiled() -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return `_compare` and `_patch` as machine code, half a second after the first call: one pass over what lies in a
     cache does what takes ten of arrays.
     """
-    # Not above: vLLM looks into every module that an engine's process has imported, and fails at what numba brings.
+    # Not above: an engine process of vLLM with numba among its modules does not start (vllm/fork_server.py).
     import numba
 
     compiled = numba.njit(nogil=True)

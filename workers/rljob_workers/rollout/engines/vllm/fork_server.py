@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from multiprocessing import connection, context, forkserver, util
 from typing import Any, TypeVar
@@ -22,7 +23,8 @@ T = TypeVar("T")
 
 def start() -> None:
     """Import vLLM, fork the server off and have vLLM use it; only the import where CUDA has begun, since what began
-    does not survive a fork.
+    does not survive a fork, or where numba is imported: vLLM's CPU platform looks through all modules of an engine
+    process, and fails at llvmlite's library, which answers to every attribute (vllm.triton_utils.dispatcher, 0.32).
 
     For a process with one thread; again, it does nothing. Once the server has ended, new processes are new
     interpreters, as without it.
@@ -36,7 +38,7 @@ def start() -> None:
         from rljob_workers.rollout.engines.vllm import worker  # noqa: F401  # and with it what computes in there
 
     patches.read_pictures_without_torchvision()
-    if torch.cuda.is_initialized() or _lives():
+    if torch.cuda.is_initialized() or "llvmlite" in sys.modules or _lives():
         return
     _fork()
     patches.start_processes_with(processes, call=call)
