@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from rljob_api import types
 
 
-def make_forked_rows(*, groups: int, size: int, seed: int, vocab: int, longest: int = 7) -> list[types.TrainSample]:
-    """Return rows of `groups` groups. Each group begins with a prompt; every further row leaves an earlier one of its
-    group somewhere behind its prompt, is equal to it, begins it or goes on from it.
+def make_forked_rows(
+    *, groups: int, size: int, seed: int, vocab: int, longest: int = 7, before: int = 0
+) -> list[types.TrainSample]:
+    """Return rows of `groups` groups. Each group begins with a prompt, and all prompts with the same `before` tokens;
+    every further row leaves an earlier one of its group somewhere behind its prompt, is equal to it, begins it or goes
+    on from it.
 
     Which tokens a row trains, its advantage and log-probabilities are its own, also where it shares the tokens.
     """
@@ -18,8 +21,9 @@ def make_forked_rows(*, groups: int, size: int, seed: int, vocab: int, longest: 
         return [rng.randrange(1, vocab) for _ in range(rng.randint(1, most))]
 
     rows: list[types.TrainSample] = []
+    begun = [rng.randrange(1, vocab) for _ in range(before)]
     for group in range(groups):
-        prompt = text(longest)
+        prompt = begun + text(longest)
         paths = [prompt + text(longest) + text(longest)]
         while len(paths) < size:
             other = rng.choice(paths)

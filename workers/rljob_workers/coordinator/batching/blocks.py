@@ -21,6 +21,9 @@ import numpy as np
 
 from rljob_api import types
 
+# Groups that begin with as many equal tokens are one tree: with the same system prompt, tools or worked examples. Fewer
+# save little, and a device without `flex` computes small trees faster than a large one.
+SHARED_TOKENS = 16
 # Above any token, so that a row is sorted behind those that it is a prefix of.
 _END = b"\xff\xff\xff\xff"
 
@@ -60,11 +63,30 @@ def trees(rows: Iterable[types.TrainSample]) -> list[Block]:
     groups: dict[str, list[types.TrainSample]] = {}
     for row in sorted(rows, key=lambda row: row.row):
         groups.setdefault(row.group_id, []).append(row)
-    of_groups = [tree for members in groups.values() for tree in _trees_of_group(members)]
+    of_groups = [tree for members in groups.values() for tree in _trees(members)]
     return sorted(of_groups, key=lambda block: block.first_row)
 
 
-def _trees_of_group(members: Sequence[types.TrainSample]) -> list[Block]:
+def merged(among: Iterable[Block]) -> list[Block]:
+    """Return blocks that begin with the same `SHARED_TOKENS` as one, whatever their groups; order of first rows."""
+    alike: dict[object, list[Block]] = {}
+    for place, block in enumerate(among):
+        alike.setdefault(_beginning(block.rows[0]) or place, []).append(block)
+    ones = (first if not more else _one_tree(first, *more) for first, *more in alike.values())
+    return sorted(ones, key=lambda block: block.first_row)
+
+
+def _beginning(row: types.TrainSample) -> bytes | None:
+    """Return what blocks are compared by; None for too short a row, and with pictures, which are equal in tokens."""
+    return row.tokens[:SHARED_TOKENS].tobytes() if len(row.tokens) >= SHARED_TOKENS and not row.pictures else None
+
+
+def _one_tree(*alike: Block) -> Block:
+    (tree,) = _trees([row for block in alike for row in block.rows])
+    return tree
+
+
+def _trees(members: Sequence[types.TrainSample]) -> list[Block]:
     ordered = sorted(members, key=lambda row: row.tokens.tobytes() + _END)
     tokens = [ints(row.tokens) for row in ordered]
     common = [0, *itertools.starmap(_common, itertools.pairwise(tokens))]

@@ -1,14 +1,17 @@
 """From rows with advantages to each rank's micro-batches. Pure and deterministic; no padding.
 
 Rows are permuted by hash(seed, step, epoch) and cut into minibatches whose row counts differ by at most 1; with one
-minibatch nothing is cut, so groups stay whole. Inside a minibatch the rows of a group form a tree (`blocks.py`), which
-is one block or several; blocks go to the rank with the fewest tokens, largest first, and are halved where a rank would
-have much more than its part; on each rank they fill micro-batches first-fit-decreasing. Rows that add nothing to a loss
-numerator (masked, or all advantages exactly 0) are left out of the micro-batches and stay in the denominators, which
-count all rows on all ranks before any of this. Terms and statistics over all sampled tokens keep the one or the other.
-Where rows without advantage are left out, one for every 32 of the minibatch stays in the first epoch: it stands for the
-others in what is said of all rows, such as entropy. A group that the policy always or never solves is another kind of
-group than those that are trained, so a mean over the latter is none of the batch.
+minibatch nothing is cut, so groups stay whole. Inside a minibatch the rows of a group form a tree (`blocks.py`),
+which is one block or several; blocks go to the rank with the fewest tokens, largest first, and are halved where a
+rank would have much more than its part. On each rank blocks that begin alike are one tree, also of several groups,
+and what that is divided into fills micro-batches first-fit-decreasing.
+
+Rows that add nothing to a loss numerator (masked, or all advantages exactly 0) are left out of the micro-batches and
+stay in the denominators, which count all rows on all ranks before any of this. Terms and statistics over all sampled
+tokens keep the one or the other. Where rows without advantage are left out, one for every 32 of the minibatch stays
+in the first epoch: it stands for the others in what is said of all rows, such as entropy. A group that the policy
+always or never solves is another kind of group than those that are trained, so a mean over the latter is none of the
+batch.
 """
 
 import dataclasses
@@ -77,7 +80,7 @@ def pack(samples: Sequence[types.TrainSample], *, step: int, shape: Shape) -> Pa
                 types.Minibatch(num_tokens=sum(len(row.advantages) for row in rows), num_rows=len(rows))
             )
             trees = blocks.trees(computed(rows, shape=shape, observes=epoch == 0))
-            unique_tokens += _load(trees)
+            unique_tokens += _load(blocks.merged(trees))
             row_tokens += sum(len(row.tokens) for tree in trees for row in tree.rows)
             for rank, shares in enumerate(distribute(trees, shape=shape)):
                 by_rank[rank] += [lay_out(share, update=update, oldest_step=shape.oldest_step) for share in shares]
@@ -125,8 +128,14 @@ def computed(rows: Sequence[types.TrainSample], *, shape: Shape, observes: bool 
 
 def distribute(trees: Sequence[Block], *, shape: Shape) -> list[list[list[Block]]]:
     """Return, for each rank, its micro-batches as lists of blocks."""
-    divided = [block for tree in trees for block in blocks.split(tree, max_tokens=shape.max_tokens)]
-    return [_fill(share, shape.max_tokens) for share in balance(divided, shape.world_size)]
+    most = shape.max_tokens
+    return [
+        _fill(_divided(blocks.merged(share), most), most) for share in balance(_divided(trees, most), shape.world_size)
+    ]
+
+
+def _divided(trees: Iterable[Block], max_tokens: int) -> list[Block]:
+    return [block for tree in trees for block in blocks.split(tree, max_tokens=max_tokens)]
 
 
 def balance(divided: Sequence[Block], world_size: int) -> list[list[Block]]:

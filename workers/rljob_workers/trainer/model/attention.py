@@ -6,16 +6,18 @@ ancestors' tokens. So a prompt with G completions costs P + G R tokens instead o
 what its rows hold once, and the result is exact: keys and values do not depend on what follows. A layer with a sliding
 window of W sees of the path the W newest positions, its own among them. Three ways to compute the same thing, chosen by
 `make_plan`:
-grid      small trees side by side in a padded [trees, width, width] batch; CPU
+grid      small trees side by side in a padded [cells, width, width] batch; CPU
 branches  one scaled_dot_product_attention per branch, keys = its path; any device, any length, no waste
 flex      flex_attention with a block mask made from the segments' bounds, compiled; CUDA
 
 A branch is a segment with its first child, that one's first child and so on: one causal stretch of the stream.
 """
 
+import bisect
 import dataclasses
 import functools
 import importlib.util
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,8 +31,12 @@ from rljob_api import errors, types
 NAME = "rljob_packed"
 # Of what is in front of a text model: a picture's patches see one another.
 _TOWERS = "sdpa"
-# Beyond this width the square of a tree costs more than the calls that `branches` makes.
+# The largest tree that is one cell, whose square is computed.
 GRID_WIDTH = 256
+# A larger one is cut into cells of as many tokens.
+CELL_TOKENS = 64
+# Where cells would see more tokens, that costs more than the calls that `branches` makes.
+GRID_DEPTH = 512
 # Padded slots of a grid over real tokens; above it `branches` wastes less.
 GRID_WASTE = 1.5
 # Tokens per side of a block of flex_attention's mask; its kernels are made for this one.
@@ -47,18 +53,21 @@ def of_parts(config: Any) -> str | dict[str, str]:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """Trees side by side. slots [T]: place of each token in the flat grid; bias [trees, width, width]: 0 or -inf.
+    """Cells side by side: trees, or parts of one. slots [T]: place of each token in the flat grid; bias [cells, width,
+    keys' width]: 0 or -inf.
 
-    dense: there is no padding slot.
+    keys [cells * keys' width]: which token each key is, where cells see tokens of others; None where their own are
+    their keys. dense: there is no padding slot.
     """
 
     slots: torch.Tensor
     bias: torch.Tensor
     dense: bool
+    keys: torch.Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Return (trees, width)."""
+        """Return (cells, width)."""
         return self.bias.shape[0], self.bias.shape[1]
 
 
@@ -111,11 +120,21 @@ def make_plan(segments: Sequence[types.Segment], device: torch.device) -> Attent
     longest = longest_path(segments)
     if device.type == "cuda" and importlib.util.find_spec("triton") is not None:
         return AttentionPlan(tuple(segments), longest, block_mask=make_block_mask(segments, device))
-    trees = _trees(segments)
-    width = max(end - start for start, end in trees)
-    if device.type == "cpu" and width <= GRID_WIDTH and width * len(trees) <= GRID_WASTE * segments[-1].end:
+    if device.type == "cpu" and _suits_grid(segments):
         return AttentionPlan(tuple(segments), longest, grid=make_grid(segments, device))
     return AttentionPlan(tuple(segments), longest)
+
+
+def _suits_grid(segments: Sequence[types.Segment]) -> bool:
+    cells = _cells(segments)
+    num_branches = sum(not _goes_on(segments, index) for index in range(len(segments)))
+    widths = [cell[-1].end - cell[-1].start for cell in cells]
+    seen = [sum(stretch.end - stretch.start for stretch in cell) for cell in cells]
+    return (
+        max(seen) <= GRID_DEPTH
+        and len(cells) <= num_branches
+        and max(widths) * len(cells) <= GRID_WASTE * segments[-1].end
+    )
 
 
 def longest_path(segments: Sequence[types.Segment]) -> int:
@@ -138,6 +157,41 @@ def _trees(segments: Sequence[types.Segment]) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], segments[-1].end], strict=True))
 
 
+def _cells(segments: Sequence[types.Segment]) -> list[tuple[Stretch, ...]]:
+    """Return the cells in the order of the stream: what stands before each of them on its paths, then itself.
+
+    A tree of up to `GRID_WIDTH` tokens is one cell; a larger one is cut anywhere. Descendants of a segment follow it
+    without a gap, so what tokens of a cell see before it is on the path to its first token.
+    """
+    cells: list[tuple[Stretch, ...]] = []
+    with_depths = _with_depths(segments)
+    starts = [segment.start for segment in segments]
+    for start, end in _trees(segments):
+        num_cells = 1 if end - start <= GRID_WIDTH else -(-(end - start) // CELL_TOKENS)
+        cuts = [start + (end - start) * cell // num_cells for cell in range(num_cells + 1)]
+        for first, until in itertools.pairwise(cuts):
+            before: list[Stretch] = []
+            index, seen_until = bisect.bisect_right(starts, first) - 1, first
+            depth = with_depths[index][1] + first - starts[index]
+            while index >= 0:
+                segment, above = with_depths[index]
+                if segment.start < seen_until:
+                    before.append(Stretch(segment.start, seen_until, above))
+                index = segment.parent
+                seen_until = segments[index].end
+            cells.append((*reversed(before), Stretch(first, until, depth)))
+    return cells
+
+
+def _subtree_ends(segments: Sequence[types.Segment]) -> list[int]:
+    """Return where the last descendant of each segment ends."""
+    ends = [segment.end for segment in segments]
+    for index in reversed(range(len(segments))):
+        if (parent := segments[index].parent) >= 0:
+            ends[parent] = max(ends[parent], ends[index])
+    return ends
+
+
 def sees(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -158,10 +212,7 @@ def sees(
 
 def _until_and_depth(segments: Sequence[types.Segment]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return, per token [T], where the last descendant of its segment ends, and its place on its path."""
-    ends = [segment.end for segment in segments]
-    for index in reversed(range(len(segments))):
-        if (parent := segments[index].parent) >= 0:
-            ends[parent] = max(ends[parent], ends[index])
+    ends = _subtree_ends(segments)
     lengths = torch.tensor([segment.end - segment.start for segment in segments])
     # Where the path would begin in the stream if it was without gaps.
     begins = torch.tensor([segment.start - depth for segment, depth in _with_depths(segments)])
@@ -170,20 +221,30 @@ def _until_and_depth(segments: Sequence[types.Segment]) -> tuple[torch.Tensor, t
 
 
 def make_grid(segments: Sequence[types.Segment], device: torch.device, window: int | None = None) -> Grid:
-    """Return the padded batch of trees."""
-    trees = _trees(segments)
-    num_trees, width = len(trees), max(end - start for start, end in trees)
-    slots = torch.cat([torch.arange(end - start) + row * width for row, (start, end) in enumerate(trees)])
-    # A padding slot stands before the stream and sees the others of its tree, so that no softmax row is empty.
-    place = torch.full((num_trees * width,), -1)
-    until, depth = torch.zeros((2, num_trees * width), dtype=place.dtype).unbind()
-    place[slots] = torch.arange(len(slots))
-    until[slots], depth[slots] = _until_and_depth(segments)
-    p, u, d = (values.view(num_trees, width) for values in (place, until, depth))
-    behind = None if window is None else d[:, :, None] - d[:, None, :]
-    visible = sees(p[:, :, None], p[:, None, :], u[:, None, :], behind=behind, window=window)
-    bias = torch.zeros(num_trees, width, width).masked_fill_(~visible, float("-inf"))
-    return Grid(slots.to(device), bias.to(device), dense=len(slots) == num_trees * width)
+    """Return the padded batch of cells."""
+    cells = _cells(segments)
+    width = max(cell[-1].end - cell[-1].start for cell in cells)
+    queries = _tokens_of([cell[-1:] for cell in cells])
+    keys = _tokens_of(cells) if any(len(cell) > 1 for cell in cells) else queries
+    until, depth = _until_and_depth(segments)
+    behind = None if window is None else depth[queries][:, :, None] - depth[keys][:, None, :]
+    # A padding slot stands before the stream. As a query it sees every slot, so that no softmax row is empty.
+    visible = sees(queries[:, :, None], keys[:, None, :], until[keys][:, None, :], behind=behind, window=window)
+    visible = visible & (keys >= 0)[:, None, :] | (queries < 0)[:, :, None]
+    bias = torch.zeros(visible.shape).masked_fill_(~visible, float("-inf"))
+    slots = (queries.flatten() >= 0).nonzero().flatten()
+    return Grid(
+        slots.to(device),
+        bias.to(device),
+        dense=len(slots) == len(cells) * width,
+        keys=None if keys is queries else keys.flatten().clamp(min=0).to(device),
+    )
+
+
+def _tokens_of(cells: Sequence[Sequence[Stretch]]) -> torch.Tensor:
+    """Return the places of the cells' tokens, side by side, -1 in padding slots [cells, width]."""
+    places = [torch.cat([torch.arange(part.start, part.end) for part in cell]) for cell in cells]
+    return torch.nn.utils.rnn.pad_sequence(places, batch_first=True, padding_value=-1)
 
 
 def make_block_mask(
@@ -224,7 +285,7 @@ def _branches(segments: Sequence[types.Segment]) -> list[tuple[Stretch, ...]]:
     # Of each segment: the branch that it is in.
     branch_of: list[int] = []
     for index, (segment, depth) in enumerate(_with_depths(segments)):
-        if 0 <= segment.parent == index - 1:
+        if _goes_on(segments, index):
             *before, own = paths[-1]
             paths[-1] = (*before, dataclasses.replace(own, end=segment.end))
             branch_of.append(len(paths) - 1)
@@ -236,6 +297,11 @@ def _branches(segments: Sequence[types.Segment]) -> list[tuple[Stretch, ...]]:
         branch_of.append(len(paths))
         paths.append((*before, Stretch(segment.start, segment.end, depth)))
     return paths
+
+
+def _goes_on(segments: Sequence[types.Segment], index: int) -> bool:
+    """Return whether a segment is the first child of the one before it."""
+    return 0 <= segments[index].parent == index - 1
 
 
 def _blocks_seen(
@@ -368,7 +434,7 @@ def _flex(
 
 
 class _GridAttention(torch.autograd.Function):
-    """softmax(q k^T scale + bias) v per tree: scores in fp32, probabilities and products in the model's dtype.
+    """softmax(q k^T scale + bias) v per cell: scores in fp32, probabilities and products in the model's dtype.
 
     Small trees are bound by calls and memory, so plain batched products beat the tiled CPU kernel, whose backward is
     the most expensive part of a step otherwise. Query heads that share a key head are folded into its rows.
@@ -379,7 +445,7 @@ class _GridAttention(torch.autograd.Function):
         ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, grid: Grid, scale: float
     ) -> torch.Tensor:
         num_kv = key.shape[1]
-        q, k, v = (_to_grid(part, grid, num_kv) for part in (query, key, value))
+        q, k, v = _to_grid(query, grid, num_kv), _keys_to_grid(key, grid), _keys_to_grid(value, grid)
         scores = torch.bmm(q.float(), k.float().transpose(1, 2)).mul_(scale)
         _per_head(scores, num_kv, grid).add_(grid.bias[None, :, None])
         probs = torch.softmax(scores, dim=-1, out=scores).to(query.dtype)
@@ -399,37 +465,54 @@ class _GridAttention(torch.autograd.Function):
         score_grad = weighted.sub_(probs * weighted.sum(-1, keepdim=True)).mul_(ctx.scale).to(q.dtype)
         query_grad = torch.bmm(score_grad, k)
         key_grad = torch.bmm(score_grad.transpose(1, 2), q)
+        num_tokens = gradients[0].shape[1]
         return (
             _from_grid(query_grad, grid, num_heads, num_kv),
-            _from_grid(key_grad, grid, num_kv, num_kv),
-            _from_grid(value_grad, grid, num_kv, num_kv),
+            _keys_from_grid(key_grad, grid, num_kv, num_tokens),
+            _keys_from_grid(value_grad, grid, num_kv, num_tokens),
             None,
             None,
         )
 
 
 def _per_head(scores: torch.Tensor, num_kv: int, grid: Grid) -> torch.Tensor:
-    """View [Hkv trees, group width, width] as [Hkv, trees, group, width, width]."""
-    num_trees, width = grid.shape
-    return scores.view(num_kv, num_trees, -1, width, width)
+    """View [Hkv cells, group width, keys] as [Hkv, cells, group, width, keys]."""
+    return scores.view(num_kv, grid.shape[0], -1, *grid.bias.shape[1:])
 
 
 def _to_grid(tensor: torch.Tensor, grid: Grid, num_kv: int) -> torch.Tensor:
-    """[1, H, T, D] -> [Hkv trees, (H / Hkv) width, D], zeros in padding slots."""
-    num_trees, width = grid.shape
+    """[1, H, T, D] -> [Hkv cells, (H / Hkv) width, D], zeros in padding slots."""
+    num_cells, width = grid.shape
     _, num_heads, _, size = tensor.shape
     flat = tensor[0]
     if not grid.dense:
-        padded = flat.new_zeros(num_heads, num_trees * width, size)
+        padded = flat.new_zeros(num_heads, num_cells * width, size)
         flat = padded.index_copy_(1, grid.slots, flat)
-    folded = flat.reshape(num_kv, num_heads // num_kv, num_trees, width, size).transpose(1, 2)
-    return folded.reshape(num_kv * num_trees, -1, size)
+    folded = flat.reshape(num_kv, num_heads // num_kv, num_cells, width, size).transpose(1, 2)
+    return folded.reshape(num_kv * num_cells, -1, size)
 
 
 def _from_grid(tensor: torch.Tensor, grid: Grid, num_heads: int, num_kv: int) -> torch.Tensor:
-    """Undo `_to_grid`: [Hkv trees, group width, D] -> [1, H, T, D]."""
-    num_trees, width = grid.shape
+    """Undo `_to_grid`: [Hkv cells, group width, D] -> [1, H, T, D]."""
+    num_cells, width = grid.shape
     size = tensor.shape[-1]
-    unfolded = tensor.view(num_kv, num_trees, num_heads // num_kv, width, size).transpose(1, 2)
-    flat = unfolded.reshape(num_heads, num_trees * width, size)
+    unfolded = tensor.view(num_kv, num_cells, num_heads // num_kv, width, size).transpose(1, 2)
+    flat = unfolded.reshape(num_heads, num_cells * width, size)
     return (flat if grid.dense else flat.index_select(1, grid.slots))[None]
+
+
+def _keys_to_grid(tensor: torch.Tensor, grid: Grid) -> torch.Tensor:
+    """[1, Hkv, T, D] -> [Hkv cells, keys, D]."""
+    num_kv, size = tensor.shape[1], tensor.shape[-1]
+    if grid.keys is None:
+        return _to_grid(tensor, grid, num_kv)
+    return tensor[0].index_select(1, grid.keys).view(num_kv * grid.shape[0], -1, size)
+
+
+def _keys_from_grid(tensor: torch.Tensor, grid: Grid, num_kv: int, num_tokens: int) -> torch.Tensor:
+    """[Hkv cells, keys, D] -> [1, Hkv, T, D]: the sum over the slots of a token, in fp32."""
+    if grid.keys is None:
+        return _from_grid(tensor, grid, num_kv, num_kv)
+    size = tensor.shape[-1]
+    total = torch.zeros(num_kv, num_tokens, size, dtype=torch.float32, device=tensor.device)
+    return total.index_add_(1, grid.keys, tensor.view(num_kv, -1, size).float()).to(tensor.dtype)[None]

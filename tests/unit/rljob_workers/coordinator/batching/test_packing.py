@@ -144,10 +144,59 @@ def test_a_tree_that_is_deeper_than_calls_may_be_is_divided() -> None:
     assert [part.num_tokens for part in parts] == [1301 + 499, 802 + 799]
 
 
-def test_rows_of_different_groups_never_share_even_with_equal_prompts() -> None:
+def test_groups_that_begin_alike_are_one_tree_from_sixteen_tokens_on() -> None:
     rows = [sample(row=0, group="a"), sample(row=1, group="b")]
     (batch,) = packing.pack(rows, step=1, shape=shape()).micro_batches[0]
     assert [s.parent for s in batch.segments] == [-1, -1]
+    system = tuple(range(50, 66))
+    asked = {"a": (1,), "b": (2, 3), "c": (1, 4)}
+    rows = [
+        sample(row=row, group=group, prompt=(*system, *question), completion=(7 + row,))
+        for row, (group, question) in enumerate((name, asked[name]) for name in "aabbc")
+    ]
+    packed = packing.pack(rows, step=1, shape=shape())
+    (batch,) = packed.micro_batches[0]
+    assert list(batch.tokens) == [*system, 1, 4, 11, 7, 8, 2, 3, 9, 10]
+    assert [(s.start, s.end, s.parent) for s in batch.segments] == [
+        (0, 16, -1), (16, 17, 0), (17, 19, 1), (19, 20, 1), (20, 21, 1), (21, 23, 0), (23, 24, 5), (24, 25, 5)
+    ]  # fmt: skip
+    assert [header.group_id for header in batch.rows] == ["c", "a", "a", "b", "b"]
+    assert packed.row_tokens == 2 * 18 + 2 * 19 + 19
+    assert packed.unique_tokens == 25
+
+
+def test_groups_with_pictures_stay_apart_whatever_their_tokens_are() -> None:
+    shown = types.Picture(start=0, data=b"png")
+    rows = [
+        dataclasses.replace(sample(row=row, group=f"g{row}", prompt=(9,) * 20), pictures=(shown,)) for row in range(2)
+    ]
+    assert len(blocks.merged(blocks.trees(rows))) == 2
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000), st.integers(1, 5), st.sampled_from([200, 500, 2000]))
+def test_no_rank_computes_more_for_what_groups_have_in_common(seed: int, ranks: int, max_tokens: int) -> None:
+    random = Random(seed)
+    begins = [tuple(random.randrange(50, 999) for _ in range(random.randrange(10, 40))) for _ in range(2)]
+    rows: list[types.TrainSample] = []
+    for group in range(random.randrange(1, 12)):
+        prompt = (*random.choice(begins), group)
+        rows += [
+            sample(row=len(rows) + i, group=f"g{group}", prompt=prompt, completion=(2 + i,) * random.randrange(1, 80))
+            for i in range(4)
+        ]
+    cut = shape(world_size=ranks, max_tokens=max_tokens)
+    shared = packing.pack(rows, step=1, shape=cut)
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(blocks, "SHARED_TOKENS", 1 << 20)
+        apart = packing.pack(rows, step=1, shape=cut)
+    for rank, rank_apart in zip(shared.micro_batches, apart.micro_batches, strict=True):
+        assert sum(len(batch.tokens) for batch in rank) <= sum(len(batch.tokens) for batch in rank_apart)
+        assert all(len(batch.tokens) <= max_tokens for batch in rank)
+    assert shared.unique_tokens <= shared.computed_tokens
+    assert shared.minibatches == apart.minibatches
+    trained = sorted(header.row for rank in shared.micro_batches for batch in rank for header in batch.rows)
+    assert trained == list(range(len(rows)))
 
 
 def test_a_shared_block_over_the_budget_is_split_with_its_prompt_repeated() -> None:
@@ -210,7 +259,7 @@ def groups_of_8(lengths: Sequence[Sequence[int]], *, prompt: int = 16) -> list[t
     rows: list[types.TrainSample] = []
     for group, members in enumerate(lengths):
         rows += [
-            sample(row=len(rows) + i, group=f"g{group}", prompt=(1,) * prompt, completion=(2 + i,) * length)
+            sample(row=len(rows) + i, group=f"g{group}", prompt=(100 + group,) * prompt, completion=(2 + i,) * length)
             for i, length in enumerate(members)
         ]
     return rows

@@ -20,7 +20,8 @@ FORKS = [
     (0, 4, -1), (4, 7, 0), (7, 9, 1), (9, 12, 1), (12, 13, 3), (13, 17, 3), (17, 19, 0), (19, 24, -1), (24, 25, -1),
     (25, 28, 8),
 ]  # fmt: skip
-WAYS = ["branches", "grid"]
+# `cells` is the grid where no tree is small enough for one cell, and few branches are for another.
+WAYS = ["branches", "grid", "cells"]
 
 
 def segments_of(described: list[tuple[int, int, int]]) -> list[types.Segment]:
@@ -28,7 +29,7 @@ def segments_of(described: list[tuple[int, int, int]]) -> list[types.Segment]:
 
 
 def plan_of(segments: list[types.Segment], way: str) -> attention.AttentionPlan:
-    grid = attention.make_grid(segments, CPU) if way == "grid" else None
+    grid = attention.make_grid(segments, CPU) if way in ("grid", "cells") else None
     block_mask = attention.make_block_mask(segments, CPU) if way == "flex" else None
     longest = attention.longest_path(segments)
     return attention.AttentionPlan(tuple(segments), longest, grid=grid, block_mask=block_mask)
@@ -65,9 +66,14 @@ def heads(length: int, seed: int, heads_q: int = 6, heads_kv: int = 2) -> list[t
 
 def assert_equals_dense(segments: list[types.Segment], way: str, seed: int, window: int | None = None) -> None:
     q, k, v = heads(segments[-1].end, seed)
-    found, weights = attention.packed_attention(
-        torch.nn.Identity(), q, k, v, None, scaling=0.3, attention_plan=plan_of(segments, way), sliding_window=window
-    )
+    with pytest.MonkeyPatch.context() as patches:
+        if way == "cells":
+            patches.setattr(attention, "GRID_WIDTH", 5)
+            patches.setattr(attention, "CELL_TOKENS", 4)
+        plan = plan_of(segments, way)
+        found, weights = attention.packed_attention(
+            torch.nn.Identity(), q, k, v, None, scaling=0.3, attention_plan=plan, sliding_window=window
+        )
     expected = dense(q, k, v, visible(segments, window), 0.3)
     assert weights is None
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
@@ -105,6 +111,36 @@ def test_a_token_is_seen_until_the_last_descendant_of_its_segment_ends() -> None
     place = torch.arange(28)
     mask = attention.sees(place[:, None], place[None], until[None])
     assert torch.equal(mask, visible(segments_of(FORKS)))
+
+
+def test_a_large_tree_is_cut_into_cells_that_see_what_is_before_their_first_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attention, "GRID_WIDTH", 12)
+    monkeypatch.setattr(attention, "CELL_TOKENS", 5)
+    large = [
+        (0, 4, -1),
+        (4, 6, 0),
+        (6, 7, 1),
+        (7, 9, 0),
+        (9, 11, 3),
+        (11, 13, 0),
+        (13, 15, 5),
+        (15, 18, 5),
+        (18, 24, -1),
+    ]
+    cells = attention._cells(segments_of(large))
+    assert [[(part.start, part.end, part.depth) for part in cell] for cell in cells] == [
+        [(0, 4, 0)],
+        [(0, 4, 0), (4, 9, 4)],
+        [(0, 4, 0), (7, 9, 4), (9, 13, 6)],
+        [(0, 4, 0), (11, 13, 4), (13, 18, 6)],
+        [(18, 24, 0)],
+    ]
+    grid = attention.make_grid(segments_of(large), CPU)
+    assert grid.bias.shape == (5, 6, 11)
+    assert grid.keys is not None
+    assert len(grid.slots) == 24
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -199,6 +235,8 @@ def test_small_blocks_take_the_grid_and_long_or_uneven_ones_do_not() -> None:
     assert attention.make_plan(small, CPU).grid is not None
     long = segments_of([(0, 500, -1), (500, 508, 0)])
     assert attention.make_plan(long, CPU).grid is None
+    shared = [(0, 60, -1)] + [(60 + 12 * i, 72 + 12 * i, 0) for i in range(40)]
+    assert attention.make_plan(segments_of(shared), CPU).grid is not None
     uneven = segments_of([(0, 200, -1), (200, 201, -1), (201, 202, -1)])
     assert attention.make_plan(uneven, CPU).grid is None
 

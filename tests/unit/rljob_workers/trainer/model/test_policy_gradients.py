@@ -103,10 +103,10 @@ def test_rows_of_several_turns_equal_rows_one_by_one(ours: policy.Policy, plain:
     assert_same(found, plain_gradients(plain, all_rows(groups), minibatch, LOSS))
 
 
-def test_blocks_too_wide_for_the_grid_equal_rows_one_by_one(
+def test_blocks_too_deep_for_the_grid_equal_rows_one_by_one(
     ours: policy.Policy, plain: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "GRID_WIDTH", 0)
+    monkeypatch.setattr(attention, "GRID_DEPTH", 0)
     minibatch = makers.minibatch_of(GROUPS)
     found = packed_gradients(ours, [makers.pack(GROUPS, shared=True)], minibatch, LOSS)
     assert_same(found, plain_gradients(plain, all_rows(GROUPS), minibatch, LOSS))

@@ -17,7 +17,7 @@ from rljob_testing import model_families
 from rljob_testing.forked_rows import make_forked_rows, num_distinct_prefixes
 from rljob_testing.packed_loss import packed_gradients
 from rljob_testing.sections import make_spec, section
-from rljob_workers.coordinator.batching import packing
+from rljob_workers.coordinator.batching import blocks, packing
 from rljob_workers.trainer.model import attention, batch_tensors, loading, policy
 
 CPU = torch.device("cpu")
@@ -46,7 +46,10 @@ def packed(rows: Sequence[types.TrainSample], *, max_tokens: int = 10_000) -> pa
 
 
 def apart(rows: Sequence[types.TrainSample]) -> packing.Packed:
-    return packed([dataclasses.replace(row, group_id=types.GroupId(f"alone {row.row}")) for row in rows])
+    alone = [dataclasses.replace(row, group_id=types.GroupId(f"alone {row.row}")) for row in rows]
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(blocks, "SHARED_TOKENS", 1 << 20)
+        return packed(alone)
 
 
 def logprobs_of(model: policy.Policy, made: packing.Packed) -> dict[int, torch.Tensor]:
@@ -71,12 +74,12 @@ def assert_same_loss_and_gradients(model: policy.Policy, tree: packing.Packed, a
         assert float((gradient - gradients_apart[name]).abs().max()) <= 1e-6 * norm, name
 
 
-@pytest.mark.parametrize("grid_width", [attention.GRID_WIDTH, 0])
+@pytest.mark.parametrize("grid_depth", [attention.GRID_DEPTH, 0])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_trees_equal_their_rows_apart(
-    family: str, grid_width: int, model_of: Callable[[str], policy.Policy], monkeypatch: pytest.MonkeyPatch
+    family: str, grid_depth: int, model_of: Callable[[str], policy.Policy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "GRID_WIDTH", grid_width)
+    monkeypatch.setattr(attention, "GRID_DEPTH", grid_depth)
     model = model_of(family)
     for seed in range(3):
         rows = make_forked_rows(groups=2, size=6, seed=seed, vocab=model_families.VOCAB)
@@ -88,6 +91,24 @@ def test_trees_equal_their_rows_apart(
         for row, theirs in expected.items():
             assert float((found[row] - theirs).abs().max()) <= 1e-6 * largest, (seed, row)
         assert_same_loss_and_gradients(model, tree, alone)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_groups_that_begin_alike_equal_their_rows_apart(
+    family: str, model_of: Callable[[str], policy.Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six groups behind one text, in several cells of the grid."""
+    for name, value in (("GRID_WIDTH", 80), ("CELL_TOKENS", 30), ("GRID_WASTE", 4)):
+        monkeypatch.setattr(attention, name, value)
+    model = model_of(family)
+    rows = make_forked_rows(groups=6, size=3, seed=5, vocab=model_families.VOCAB, before=20)
+    tree, alone = packed(rows), apart(rows)
+    (whole,) = tree.micro_batches[0]
+    assert [segment.parent for segment in whole.segments].count(-1) == 1
+    assert batch_tensors.to_tensors(whole, CPU).plan.grid is not None
+    assert tree.computed_tokens == num_distinct_prefixes(rows) - 5 * 20
+    assert alone.computed_tokens == tree.row_tokens > 3 * tree.computed_tokens
+    assert_same_loss_and_gradients(model, tree, alone)
 
 
 def test_a_tree_that_is_divided_by_the_budget_equals_its_rows_apart(model_of: Callable[[str], policy.Policy]) -> None:
