@@ -9,6 +9,7 @@ import dataclasses
 import json
 
 from rljob_testing import gateway_load
+from rljob_workers.runtime import garbage
 
 # What a call may take beyond its generation, at the 99th percentile.
 MOST_ADDED_S = 0.05
@@ -24,6 +25,8 @@ def main() -> int:
     given = parser.parse_args()
     compared = asyncio.run(gateway_load.compare_ids(given.calls))
     print(json.dumps(dataclasses.asdict(compared)), flush=True)
+    # As the rollout's program does.
+    garbage.Survivors().watch()
     added = asyncio.run(gateway_load.time_calls(given.sessions, calls_each=given.calls_each, most_s=given.most_s))
     print(json.dumps(dataclasses.asdict(added)), flush=True)
     return int(compared.num_trained != compared.num_tokens or added.p99_s > MOST_ADDED_S)

@@ -213,8 +213,6 @@ async def time_calls(num_sessions: int, *, calls_each: int, most_s: float) -> Ad
     up to `most_s` seconds each.
     """
     _raise_file_limit()
-    # As the rollout's program after its imports (`boot.importing`): a collection looks at what came after them alone.
-    gc.freeze()
     limits = sessions.Limits(most=num_sessions, idle_s=600.0, session_s=3600.0)
     attempts = sessions.Sessions(limits, clock.SystemClock())
     outside = external.ExternalCollector(

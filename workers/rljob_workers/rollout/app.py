@@ -35,7 +35,7 @@ from rljob_workers.rollout.sync import selftest, staging
 from rljob_workers.rollout.tool_servers import sessions as tool_sessions
 from rljob_workers.rpc import environment, verify, work
 from rljob_workers.runtime import clock as clocks
-from rljob_workers.runtime import health
+from rljob_workers.runtime import garbage, health
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.weights import deadlines, initial, safetensors_file
 from rljob_workers.weights.backends import base as weight_backends
@@ -57,6 +57,7 @@ def serve(config: process_config.RolloutConfig) -> None:
     os.environ.update(registration.environment(config.num_threads))
     with _ended_by_signals():
         registration.prepare()
+    garbage.Survivors().watch()
     probes = reporting.Readiness(max_lag_steps=config.spec.async_.max_off_policy_steps)
     metrics = metrics_module.Metrics(role=enums.Role.ROLLOUT, job=config.job)
     with asyncio.Runner() as runner:
