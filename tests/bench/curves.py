@@ -111,6 +111,7 @@ def settings(cell: Cell) -> list[str]:
             "evaluation.beforeTraining=false",
             # Cells are compared at equal numbers of samples, and with those that are stored.
             "data.filterGroups.enabled=false",
+            "algorithm.epochs=1",
             'trainer.optimizer.learningRate="1e-5"',
         )
     ]

@@ -1,7 +1,7 @@
 """How fast does a student learn from a trained model? `python -m tests.bench.distillation --out build/distillation`
 
     a run of GRPO (seed 1000), whose export is the teacher
-    for each seed: GRPO on the same task, and distillation from the teacher in a quarter of the steps
+    for each seed: GRPO on the same task, and distillation from the teacher, each by its example
 
 Prints held-out accuracy before and after, and seconds of the steps, of both. A run takes minutes on two cores; started
 again, it continues.
@@ -82,7 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the runs")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=40, help="of GRPO; distillation has a quarter of them")
+    parser.add_argument("--steps", type=int, help="of distillation; default: the example's")
     parser.add_argument("--learning-rate", default="", help="of distillation; default: the example's")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
@@ -91,13 +91,14 @@ def main() -> None:
     def run(name: str, manifest: pathlib.Path, settings: Mapping[str, object]) -> Result:
         return result(asked.out / name, sft_before_rl.run(asked.out, name, manifest, settings))
 
-    teacher = run("teacher", plain, {"seed": TEACHER_SEED, "maxSteps": asked.steps})
+    teacher = run("teacher", plain, {"seed": TEACHER_SEED})
     manifest = distilling_manifest(asked.out, asked.out.resolve() / "teacher/export")
-    own = {"trainer.optimizer.learningRate": asked.learning_rate} if asked.learning_rate else {}
+    own: dict[str, object] = {"trainer.optimizer.learningRate": asked.learning_rate} if asked.learning_rate else {}
+    own |= {"maxSteps": asked.steps} if asked.steps else {}
     alone, distilled = [], []
     for seed in range(asked.seeds):
-        alone.append(run(f"grpo-{seed}", plain, {"seed": seed, "maxSteps": asked.steps}))
-        distilled.append(run(f"distilled-{seed}", manifest, {"seed": seed, "maxSteps": asked.steps // 4, **own}))
+        alone.append(run(f"grpo-{seed}", plain, {"seed": seed}))
+        distilled.append(run(f"distilled-{seed}", manifest, {"seed": seed, **own}))
         print(page(teacher, alone, distilled), flush=True)
 
 

@@ -110,10 +110,10 @@ def run_ours(out: pathlib.Path, seed: int, steps: int) -> list[dict[str, float]]
     """Run the example without evaluation and return wall seconds and reward per step."""
     run_dir = out / f"ours-{seed}"
     shutil.rmtree(run_dir, ignore_errors=True)
-    # Without the filter a step is of as many samples as the other side's.
+    # Without the filter a step is of as many samples as the other side's, each learned from once.
     settings = [
         f"maxSteps={steps}", "evaluation.suites=[]", "checkpoint.everySteps=1000", "data.filterGroups.enabled=false",
-        "async.maxOffPolicySteps=1",
+        "async.maxOffPolicySteps=1", "algorithm.epochs=1",
     ]  # fmt: skip
     command = [RLJOB, "run", str(MANIFEST), "--run-dir", str(run_dir), "--seed", str(seed)]
     for setting in settings:
