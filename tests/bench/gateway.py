@@ -9,7 +9,7 @@ import dataclasses
 import json
 
 from rljob_testing import gateway_load
-from rljob_workers.runtime import garbage
+from rljob_workers.rollout.gateway import garbage
 
 # What a call may take beyond its generation, at the 99th percentile.
 MOST_ADDED_S = 0.05

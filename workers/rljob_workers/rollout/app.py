@@ -29,13 +29,13 @@ from rljob_workers.rollout import (
 from rljob_workers.rollout.engines import base
 from rljob_workers.rollout.episodes import registry as workflows
 from rljob_workers.rollout.episodes import shell_tool, tool_use
-from rljob_workers.rollout.gateway import sessions
+from rljob_workers.rollout.gateway import garbage, sessions
 from rljob_workers.rollout.sync import receiver as weights
 from rljob_workers.rollout.sync import selftest, staging
 from rljob_workers.rollout.tool_servers import sessions as tool_sessions
 from rljob_workers.rpc import environment, verify, work
 from rljob_workers.runtime import clock as clocks
-from rljob_workers.runtime import garbage, health
+from rljob_workers.runtime import health
 from rljob_workers.runtime import metrics as metrics_module
 from rljob_workers.weights import deadlines, initial, safetensors_file
 from rljob_workers.weights.backends import base as weight_backends

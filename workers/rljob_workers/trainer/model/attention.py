@@ -129,9 +129,9 @@ def _suits_grid(segments: Sequence[types.Segment]) -> bool:
     cells = _cells(segments)
     num_branches = sum(not _goes_on(segments, index) for index in range(len(segments)))
     widths = [cell[-1].end - cell[-1].start for cell in cells]
-    seen = [sum(stretch.end - stretch.start for stretch in cell) for cell in cells]
+    depths = [sum(stretch.end - stretch.start for stretch in cell) for cell in cells]
     return (
-        max(seen) <= GRID_DEPTH
+        max(depths) <= GRID_DEPTH
         and len(cells) <= num_branches
         and max(widths) * len(cells) <= GRID_WASTE * segments[-1].end
     )

@@ -6,7 +6,7 @@ import sys
 
 SCRIPT = """
 import gc, json, weakref
-from rljob_workers.runtime import garbage
+from rljob_workers.rollout.gateway import garbage
 
 garbage._LEAST, garbage._COLLECTIONS_PER_COUNT = 10_000, 4
 gc.disable()
