@@ -72,7 +72,7 @@ def merged(among: Iterable[Block]) -> list[Block]:
     alike: dict[object, list[Block]] = {}
     for place, block in enumerate(among):
         alike.setdefault(_beginning(block.rows[0]) or place, []).append(block)
-    ones = (first if not more else _one_tree(first, *more) for first, *more in alike.values())
+    ones = (same[0] if len(same) == 1 else _one_tree(same) for same in alike.values())
     return sorted(ones, key=lambda block: block.first_row)
 
 
@@ -81,7 +81,7 @@ def _beginning(row: types.TrainSample) -> bytes | None:
     return row.tokens[:SHARED_TOKENS].tobytes() if len(row.tokens) >= SHARED_TOKENS and not row.pictures else None
 
 
-def _one_tree(*alike: Block) -> Block:
+def _one_tree(alike: Sequence[Block]) -> Block:
     (tree,) = _trees([row for block in alike for row in block.rows])
     return tree
 

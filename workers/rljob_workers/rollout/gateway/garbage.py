@@ -31,9 +31,7 @@ class Survivors:
 
     def collected(self, phase: str, info: Mapping[str, int]) -> None:
         """Take note of a collection, as `gc.callbacks` tells it."""
-        if phase != "stop" or not info["generation"]:
-            return
-        if self._looks_at_all and info["generation"] < 2:
+        if phase != "stop" or info["generation"] < (2 if self._looks_at_all else 1):
             return
         gc.freeze()
         self._num_collections += 1

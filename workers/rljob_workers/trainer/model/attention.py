@@ -129,9 +129,8 @@ def _suits_grid(segments: Sequence[types.Segment]) -> bool:
     cells = _cells(segments)
     num_branches = sum(not _goes_on(segments, index) for index in range(len(segments)))
     widths = [cell[-1].end - cell[-1].start for cell in cells]
-    depths = [sum(stretch.end - stretch.start for stretch in cell) for cell in cells]
     return (
-        max(depths) <= GRID_DEPTH
+        max(cell[-1].depth + width for cell, width in zip(cells, widths, strict=True)) <= GRID_DEPTH
         and len(cells) <= num_branches
         and max(widths) * len(cells) <= GRID_WASTE * segments[-1].end
     )
@@ -183,15 +182,6 @@ def _cells(segments: Sequence[types.Segment]) -> list[tuple[Stretch, ...]]:
     return cells
 
 
-def _subtree_ends(segments: Sequence[types.Segment]) -> list[int]:
-    """Return where the last descendant of each segment ends."""
-    ends = [segment.end for segment in segments]
-    for index in reversed(range(len(segments))):
-        if (parent := segments[index].parent) >= 0:
-            ends[parent] = max(ends[parent], ends[index])
-    return ends
-
-
 def sees(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -212,7 +202,10 @@ def sees(
 
 def _until_and_depth(segments: Sequence[types.Segment]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return, per token [T], where the last descendant of its segment ends, and its place on its path."""
-    ends = _subtree_ends(segments)
+    ends = [segment.end for segment in segments]
+    for index in reversed(range(len(segments))):
+        if (parent := segments[index].parent) >= 0:
+            ends[parent] = max(ends[parent], ends[index])
     lengths = torch.tensor([segment.end - segment.start for segment in segments])
     # Where the path would begin in the stream if it was without gaps.
     begins = torch.tensor([segment.start - depth for segment, depth in _with_depths(segments)])
@@ -223,7 +216,6 @@ def _until_and_depth(segments: Sequence[types.Segment]) -> tuple[torch.Tensor, t
 def make_grid(segments: Sequence[types.Segment], device: torch.device, window: int | None = None) -> Grid:
     """Return the padded batch of cells."""
     cells = _cells(segments)
-    width = max(cell[-1].end - cell[-1].start for cell in cells)
     queries = _tokens_of([cell[-1:] for cell in cells])
     keys = _tokens_of(cells) if any(len(cell) > 1 for cell in cells) else queries
     until, depth = _until_and_depth(segments)
@@ -236,7 +228,7 @@ def make_grid(segments: Sequence[types.Segment], device: torch.device, window: i
     return Grid(
         slots.to(device),
         bias.to(device),
-        dense=len(slots) == len(cells) * width,
+        dense=len(slots) == queries.numel(),
         keys=None if keys is queries else keys.flatten().clamp(min=0).to(device),
     )
 

@@ -20,7 +20,7 @@ FORKS = [
     (0, 4, -1), (4, 7, 0), (7, 9, 1), (9, 12, 1), (12, 13, 3), (13, 17, 3), (17, 19, 0), (19, 24, -1), (24, 25, -1),
     (25, 28, 8),
 ]  # fmt: skip
-# `cells` is the grid where no tree is small enough for one cell, and few branches are for another.
+# `cells` is the grid where trees are too large for one cell each.
 WAYS = ["branches", "grid", "cells"]
 
 
@@ -119,16 +119,8 @@ def test_a_large_tree_is_cut_into_cells_that_see_what_is_before_their_first_toke
     monkeypatch.setattr(attention, "GRID_WIDTH", 12)
     monkeypatch.setattr(attention, "CELL_TOKENS", 5)
     large = [
-        (0, 4, -1),
-        (4, 6, 0),
-        (6, 7, 1),
-        (7, 9, 0),
-        (9, 11, 3),
-        (11, 13, 0),
-        (13, 15, 5),
-        (15, 18, 5),
-        (18, 24, -1),
-    ]
+        (0, 4, -1), (4, 6, 0), (6, 7, 1), (7, 9, 0), (9, 11, 3), (11, 13, 0), (13, 15, 5), (15, 18, 5), (18, 24, -1)
+    ]  # fmt: skip
     cells = attention._cells(segments_of(large))
     assert [[(part.start, part.end, part.depth) for part in cell] for cell in cells] == [
         [(0, 4, 0)],
