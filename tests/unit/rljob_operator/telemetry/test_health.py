@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import threading
 from collections.abc import AsyncIterator
 
@@ -73,6 +74,19 @@ async def test_connections_that_say_nothing_make_room_for_a_probe(begun: bytes) 
         assert (await opened[-1][0].readline()).startswith(b"HTTP/1.1 200")
         for _, writer in opened:
             writer.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("rounds", range(6))
+async def test_a_connection_that_the_loop_has_just_accepted_is_closed_with_the_server(rounds: int) -> None:
+    async with serving() as served:
+        peer = socket.create_connection((HOST, served.health_port))
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+    peer.setblocking(False)
+    with peer, contextlib.suppress(ConnectionResetError):
+        async with asyncio.timeout(10):
+            assert await asyncio.get_running_loop().sock_recv(peer, 1) == b""
 
 
 @pytest.mark.asyncio

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 
 import httpx
@@ -68,6 +69,18 @@ async def scene_of(*answers: tuple[int, ...], most: int = 8) -> AsyncIterator[Sc
         httpx.AsyncClient(trust_env=False, timeout=60.0, base_url=gateway.address) as http,
     ):
         yield Scene(open_sessions, http, episodes.FakeModel(*answers))
+
+
+@pytest.mark.parametrize("rounds", range(6))
+async def test_a_connection_that_the_loop_has_just_accepted_is_closed_with_the_gateway(rounds: int) -> None:
+    async with scene_of() as scene:
+        peer = socket.create_connection(("127.0.0.1", scene.http.base_url.port))
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+    peer.setblocking(False)
+    with peer, contextlib.suppress(ConnectionResetError):
+        async with asyncio.timeout(10):
+            assert await asyncio.get_running_loop().sock_recv(peer, 1) == b""
 
 
 @pytest.mark.covers("workflows 7")
