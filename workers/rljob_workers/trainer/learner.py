@@ -145,7 +145,14 @@ class Learner:
         teacher = self._teacher if self._is_taught(header) else None
         num_likeliest = 0 if self._spec.teacher is None else self._spec.teacher.top_k or 0
         prepared = pre_update.prepare(
-            work, self._engine, self._reference, self._algorithm, self._critic, teacher, num_likeliest
+            work,
+            self._engine,
+            self._reference,
+            self._algorithm,
+            self._critic,
+            teacher,
+            num_likeliest,
+            has_advantages=self._has_advantages(header),
         )
         measured.proximal_s = self._clock.monotonic() - started
         measured.flops = self._flops(header, micro_batches)
@@ -156,6 +163,11 @@ class Learner:
     def _is_taught(self, header: types.BatchHeader) -> bool:
         """Return whether the teacher scores a step, which is one of RL."""
         return self._teacher is not None and self._spec.is_taught(header.step - header.sft_steps)
+
+    def _has_advantages(self, header: types.BatchHeader) -> bool:
+        """Return whether tokens of a step have advantages: not where a teacher's likeliest ones are all it learns."""
+        teacher = self._spec.teacher
+        return teacher is None or teacher.top_k is None or teacher.task_reward or not self._is_taught(header)
 
     def _flops(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> float:
         """Return this rank's operations of the step, 0 where utilisation cannot be computed."""
@@ -169,7 +181,8 @@ class Learner:
             chip.size,
             micro_batches,
             trains_policy=self._critic is None or not self._critic.warms_up(header),
-            num_scores=pre_update.scores_first(self._algorithm) + (self._reference is not None),
+            num_scores=(self._has_advantages(header) and pre_update.scores_first(self._algorithm))
+            + (self._reference is not None),
             has_critic=self._critic is not None,
         )
 
@@ -326,7 +339,9 @@ class Learner:
         # Where log-probabilities of the policy that the step starts from were not computed, only the first update's can
         # be compared with the engine: later forwards are of a policy that has moved.
         moved = update > 0 and (
-            not policy_losses.find(chosen).uses_proximal or chosen.proximal in ("LogLinear", "Behavior")
+            not policy_losses.find(chosen).uses_proximal
+            or chosen.proximal in ("LogLinear", "Behavior")
+            or not self._has_advantages(header)
         )
         measured.tally.add(outputs.tally, batch_facts=first_epoch, mismatch=first_epoch and not moved)
 

@@ -95,11 +95,13 @@ def prepare(
     value_model: Critic | None = None,
     teacher: Teacher | None = None,
     num_likeliest: int = 0,
+    has_advantages: bool = True,
 ) -> Prepared:
     """Fill in what the losses need. `work` lists the micro-batches of each update. num_likeliest: how many tokens of a
-    teacher are learned in each place, 0 for the sampled one alone.
+    teacher are learned in each place, 0 for the sampled one alone. has_advantages: without any, no token weighs more
+    than another, and policies are not compared.
     """
-    if scores_first(algorithm):
+    if has_advantages and scores_first(algorithm):
         for part in work:
             for item in part:
                 _score(item, engine, algorithm)
@@ -122,6 +124,8 @@ def prepare(
     stats: dict[enums.StepStat, float] = {}
     if algorithm.trainer_returns:
         stats = _set_advantages(work, engine, algorithm)
+    if not has_advantages:
+        return Prepared(1.0, stats)
     if algorithm.loss.m2_threshold is not None:
         _drop_far_tokens(work, engine, algorithm.loss.m2_threshold)
     if algorithm.entropy.top_quantile is not None:

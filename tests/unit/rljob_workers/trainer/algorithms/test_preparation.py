@@ -9,7 +9,7 @@ import torch
 
 from rljob_api import enums, errors
 from rljob_api.manifest.algorithm import AlgorithmSpec, CriticSpec, NormalizeSpec
-from rljob_api.manifest.loss import LossSpec
+from rljob_api.manifest.loss import CorrectionSpec, LossSpec
 from rljob_testing import trainer_makers as makers
 from rljob_testing.sections import make_spec, section
 from rljob_testing.trainer_makers import make_returns
@@ -187,6 +187,23 @@ def test_m2po_drops_tokens_over_the_whole_minibatch_whatever_the_split() -> None
         pre_update.prepare(work, engine, None, config(loss))
         kept = [item.keep_mask.tolist() for part in work for item in part if item.keep_mask is not None]
         assert list(itertools.chain(*kept)) == [True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {},
+        {"m2_threshold": 0.04, "constant_denominator": 8.0},
+        {"rollout_correction": section(CorrectionSpec, batch_normalize=True)},
+    ],
+)
+def test_where_no_token_has_an_advantage_policies_are_not_compared(loss: Mapping[str, object]) -> None:
+    algorithm = config(section(LossSpec, **loss), minibatches=2)
+    for has_advantages, forwards in ((True, 2), (False, 0)):
+        engine, work = FakeModel(), work_of([[row(0.0, 2, behavior=-1.5)]], [[row(0.0, 3, behavior=-1.5)]])
+        prepared = pre_update.prepare(work, engine, None, algorithm, has_advantages=has_advantages)
+        assert engine.scored == forwards
+        assert (prepared.mean_weight == 1.0) == (not has_advantages or "rollout_correction" not in loss)
 
 
 def uncertain(*, top_quantile: float, minibatches: int = 1, loss: LossSpec | None = None) -> AlgorithmSpec:

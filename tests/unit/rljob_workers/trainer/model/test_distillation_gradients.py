@@ -7,7 +7,7 @@ by token is held to 1e-6 in algorithms/test_distillation.py.
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ from rljob_testing.model_engine import FrozenScorer, ModelEngine
 from rljob_testing.packed_loss import Gradients, gradients_of
 from rljob_testing.sections import make_spec
 from rljob_workers.trainer import learner
-from rljob_workers.trainer.model import attention, policy
+from rljob_workers.trainer.model import attention, batch_tensors, policy
 
 Stat = enums.StepStat
 GROUPS = makers.make_rows(groups=3, size=2, seed=5)
@@ -167,6 +167,35 @@ def test_a_teacher_s_likeliest_tokens_in_every_place_have_the_gradient_of_their_
     for name, theirs in gradients_of(model).items():
         bound = 1e-5 * float(theirs.abs().max())
         torch.testing.assert_close(found[name], theirs, rtol=1e-5, atol=bound, msg=name)
+
+
+class ScoringEngine(ModelEngine):
+    """Counts the forwards that are no part of an update."""
+
+    scored = 0
+
+    def score(self, tensors: batch_tensors.BatchTensors) -> torch.Tensor:
+        self.scored += 1
+        with torch.no_grad():
+            return self.forward(tensors)[0]
+
+
+@pytest.mark.parametrize(("teacher", "scored"), [({"topK": 3}, 0), ({"topK": 3, "taskReward": True}, 2), ({}, 2)])
+def test_several_updates_of_a_step_cost_no_forward_before_them_where_a_teacher_s_likeliest_tokens_are_all_they_learn(
+    packed: dict[str, policy.Policy], teacher: Mapping[str, object], scored: int
+) -> None:
+    spec = make_spec({"algorithm.minibatches": 2}, teacher={"model": "teacher", **teacher})
+    engine, minibatches = (
+        ScoringEngine(packed["policy"]),
+        [makers.minibatch_of(GROUPS[:2]), makers.minibatch_of(GROUPS[2:])],
+    )
+    made = learner.Learner(engine=engine, teacher=FrozenScorer(packed["teacher"]), spec=spec, clock=FakeClock())
+    parts = [makers.pack(groups, shared=True, update=at) for at, groups in enumerate((GROUPS[:2], GROUPS[2:]))]
+    learned = made.learn(makers.make_header(step=1, minibatches=minibatches), parts)
+    assert engine.scored == scored
+    # The engine is compared with the policy that the step starts from, and not with one that has moved.
+    compared = WHOLE.num_tokens if scored else minibatches[0].num_tokens
+    assert learned.stats[Stat.MISMATCH_TOKENS] == compared
 
 
 @pytest.mark.covers("algorithms 6.8")
