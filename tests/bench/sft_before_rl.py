@@ -56,7 +56,7 @@ def supervised_manifest(folder: pathlib.Path, right: pathlib.Path) -> pathlib.Pa
     document = _example()
     for source in document["spec"]["data"]["train"]:
         if source.get("phase") == "SFT":
-            source["path"] = str(right)
+            source["path"] = str(right.resolve())
     return _written(folder / "sft.yaml", document)
 
 
