@@ -21,7 +21,7 @@ from rljob_operator import clock
 from rljob_operator.kube import kinds
 from rljob_operator.kube.kinds import Kind
 from rljob_operator.pki.manager import SECRET
-from rljob_operator.telemetry.health import accepted
+from rljob_operator.telemetry.health import between_connections
 
 Object = dict[str, Any]
 _NAMESPACE = Kind("Namespace", "", "v1", "namespaces")
@@ -358,7 +358,9 @@ async def serving(api: FakeApi) -> AsyncIterator[tuple[str, str]]:
         yield f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}"
     finally:
         acting.cancel()
-        await accepted()
+        async with between_connections():
+            for site in list(runner.sites):
+                await site.stop()
         await runner.cleanup()
 
 

@@ -10,8 +10,9 @@ next one, so that silent ones keep no probe out; and how often the page of metri
 
 import asyncio
 import collections
+import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 from aiohttp import web
 
@@ -66,10 +67,9 @@ class HealthServer:
         return int(listener.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        await accepted()
-        for listener in self._servers:
-            listener.close()
-        await turns()
+        async with between_connections():
+            for listener in self._servers:
+                listener.close()
         for runner in self._runners:
             await runner.cleanup()
         self._servers.clear()
@@ -84,19 +84,16 @@ class HealthServer:
         return web.Response(body=page, headers=headers)
 
 
-async def accepted() -> None:
-    """Return when a server may be closed: what the loop has accepted by now is known to it.
+@contextlib.asynccontextmanager
+async def between_connections() -> AsyncIterator[None]:
+    """Servers that stop listening in the block know all that the loop has accepted, and may be cleaned up after it.
 
     A connection whose accepting has begun when its server is closed is lost, and stays open (asyncio.Server of Python
-    3.11). A timer's turn in a round of the loop comes after that of sockets, and so does what waits for it in the next.
+    3.11); a timer's turn in a round of the loop comes after that of sockets, and so does what waits for it in the next.
+    One that has not had its first turn when aiohttp cleans up is waited for until aiohttp's own time is over.
     """
     await asyncio.sleep(1e-9)
-
-
-async def turns() -> None:
-    """Return when a server that was closed may be cleaned up: all its connections wait for a request, and not for their
-    first turn, in which aiohttp would wait for them until its own time is over.
-    """
+    yield
     for _ in range(3):
         await asyncio.sleep(0)
 

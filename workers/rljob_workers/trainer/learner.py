@@ -167,7 +167,7 @@ class Learner:
     def _has_advantages(self, header: types.BatchHeader) -> bool:
         """Return whether tokens of a step have advantages: not where a teacher's likeliest ones are all it learns."""
         teacher = self._spec.teacher
-        return teacher is None or teacher.top_k is None or teacher.task_reward or not self._is_taught(header)
+        return teacher is None or not self._is_taught(header) or distillation.gives_advantages(teacher)
 
     def _flops(self, header: types.BatchHeader, micro_batches: Sequence[types.MicroBatch]) -> float:
         """Return this rank's operations of the step, 0 where utilisation cannot be computed."""
@@ -335,14 +335,10 @@ class Learner:
         self._engine.backward(whole * self._engine.world_size)
         measured.computed_tokens += item.tensors.tokens.numel()
         first_epoch = update < self._algorithm.minibatches
-        chosen = self._algorithm.loss
         # Where log-probabilities of the policy that the step starts from were not computed, only the first update's can
         # be compared with the engine: later forwards are of a policy that has moved.
-        moved = update > 0 and (
-            not policy_losses.find(chosen).uses_proximal
-            or chosen.proximal in ("LogLinear", "Behavior")
-            or not self._has_advantages(header)
-        )
+        uses_proximal = policy_losses.find(self._algorithm.loss).uses_proximal
+        moved = update > 0 and (item.proximal is None or not uses_proximal)
         measured.tally.add(outputs.tally, batch_facts=first_epoch, mismatch=first_epoch and not moved)
 
     def _report(self, header: types.BatchHeader, measured: _Measured, prepared: pre_update.Prepared) -> Learned:

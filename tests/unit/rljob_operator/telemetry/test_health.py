@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import threading
 from collections.abc import AsyncIterator
 
@@ -10,6 +9,7 @@ import aiohttp
 import pytest
 
 from rljob_operator.telemetry import health
+from rljob_testing import ports
 from rljob_testing.clock import FakeClock
 
 HOST = "127.0.0.1"
@@ -80,13 +80,8 @@ async def test_connections_that_say_nothing_make_room_for_a_probe(begun: bytes) 
 @pytest.mark.parametrize("rounds", range(6))
 async def test_a_connection_that_the_loop_has_just_accepted_is_closed_with_the_server(rounds: int) -> None:
     async with serving() as served:
-        peer = socket.create_connection((HOST, served.health_port))
-        for _ in range(rounds):
-            await asyncio.sleep(0)
-    peer.setblocking(False)
-    with peer, contextlib.suppress(ConnectionResetError):
-        async with asyncio.timeout(10):
-            assert await asyncio.get_running_loop().sock_recv(peer, 1) == b""
+        peer = await ports.connected(served.health_port, rounds=rounds)
+    await ports.until_closed(peer)
 
 
 @pytest.mark.asyncio

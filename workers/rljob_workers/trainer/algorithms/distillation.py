@@ -24,12 +24,19 @@ from rljob_workers.trainer.algorithms import kl
 from rljob_workers.trainer.algorithms.statistics import Sum
 
 
+def gives_advantages(config: TeacherSpec) -> bool:
+    """Return whether tokens that a teacher scores have advantages: with `topK` those of the task's rewards alone."""
+    return config.top_k is None or config.task_reward
+
+
 def advantages(logprobs: torch.Tensor, teacher: torch.Tensor, task: torch.Tensor, config: TeacherSpec) -> torch.Tensor:
     """Return advantages [N], detached. logprobs, teacher [N]: log-probabilities of the sampled tokens by policy and
     teacher, nats; task [N]: advantages of the task's rewards. A log-ratio that is not finite counts as 0.
     """
+    if not gives_advantages(config):
+        return torch.zeros_like(task)
     if config.top_k is not None:
-        return task if config.task_reward else torch.zeros_like(task)
+        return task
     log_ratio, _ = kl.bounded_log_ratio(teacher, logprobs.detach())
     taught = config.coef * log_ratio.clamp(-kl.REWARD_BOUND, kl.REWARD_BOUND)
     return task + taught if config.task_reward else taught

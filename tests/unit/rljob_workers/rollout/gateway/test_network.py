@@ -2,14 +2,13 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 
 from rljob_api import errors, process_config, types
-from rljob_testing import episodes, makers
+from rljob_testing import episodes, makers, ports
 from rljob_testing import rollout as fakes
 from rljob_testing.clock import FakeClock
 from rljob_workers.rollout import generation
@@ -74,13 +73,8 @@ async def scene_of(*answers: tuple[int, ...], most: int = 8) -> AsyncIterator[Sc
 @pytest.mark.parametrize("rounds", range(6))
 async def test_a_connection_that_the_loop_has_just_accepted_is_closed_with_the_gateway(rounds: int) -> None:
     async with scene_of() as scene:
-        peer = socket.create_connection(("127.0.0.1", scene.http.base_url.port))
-        for _ in range(rounds):
-            await asyncio.sleep(0)
-    peer.setblocking(False)
-    with peer, contextlib.suppress(ConnectionResetError):
-        async with asyncio.timeout(10):
-            assert await asyncio.get_running_loop().sock_recv(peer, 1) == b""
+        peer = await ports.connected(scene.http.base_url.port or 0, rounds=rounds)
+    await ports.until_closed(peer)
 
 
 @pytest.mark.covers("workflows 7")

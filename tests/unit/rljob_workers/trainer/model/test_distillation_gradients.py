@@ -185,12 +185,10 @@ def test_several_updates_of_a_step_cost_no_forward_before_them_where_a_teacher_s
     packed: dict[str, policy.Policy], teacher: Mapping[str, object], scored: int
 ) -> None:
     spec = make_spec({"algorithm.minibatches": 2}, teacher={"model": "teacher", **teacher})
-    engine, minibatches = (
-        ScoringEngine(packed["policy"]),
-        [makers.minibatch_of(GROUPS[:2]), makers.minibatch_of(GROUPS[2:])],
-    )
+    engine, cut = ScoringEngine(packed["policy"]), (GROUPS[:2], GROUPS[2:])
+    minibatches = [makers.minibatch_of(groups) for groups in cut]
     made = learner.Learner(engine=engine, teacher=FrozenScorer(packed["teacher"]), spec=spec, clock=FakeClock())
-    parts = [makers.pack(groups, shared=True, update=at) for at, groups in enumerate((GROUPS[:2], GROUPS[2:]))]
+    parts = [makers.pack(groups, shared=True, update=at) for at, groups in enumerate(cut)]
     learned = made.learn(makers.make_header(step=1, minibatches=minibatches), parts)
     assert engine.scored == scored
     # The engine is compared with the policy that the step starts from, and not with one that has moved.
