@@ -24,7 +24,7 @@ TEACHER_SEED = 1000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """Held-out accuracy before and after, and seconds from the trainer's first wait for a batch to its last update."""
+    """Held-out accuracy before and after, and seconds from the first answer's beginning to the last update."""
 
     before: float
     after: float
@@ -34,10 +34,11 @@ class Result:
 def result(run_dir: pathlib.Path, accuracies: Mapping[int, float]) -> Result:
     """Return what a finished run came to. Raises ValueError for one without steps."""
     lines = map(json.loads, (run_dir / "state/history.jsonl").read_text(encoding="utf-8").splitlines())
-    spans = [(line["started_at"], line["finished_at"]) for line in lines if line["kind"] == "step"]
-    if not spans:
+    steps = [line for line in lines if line["kind"] == "step"]
+    if not steps:
         raise ValueError(f"{run_dir} has no steps")
-    wall_s = max(finished for _, finished in spans) - min(started for started, _ in spans)
+    began = min(began for line in steps for began, _ in line["generate"])
+    wall_s = max(line["finished_at"] for line in steps) - began
     return Result(before=accuracies[0], after=accuracies[max(accuracies)], wall_s=wall_s)
 
 

@@ -394,6 +394,9 @@ def trajectories(
     examples: Annotated[
         bool, typer.Option("--examples", help="Write answers as examples for supervised steps, one JSON object a line.")
     ] = False,
+    distinct: Annotated[
+        bool, typer.Option("--distinct", help="With --examples: each prompt with each answer once.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Maximum number to show; 0 for all.")] = 10,
     max_chars: Annotated[
         int, typer.Option("--max-chars", min=0, help="Maximum characters per text; 0 for all. Ignored for JSON.")
@@ -424,6 +427,7 @@ def trajectories(
             max_chars=max_chars,
             as_json=output is choices.Output.JSON,
             as_examples=examples,
+            distinct=distinct,
         )
         return command.trajectories(job, run_dir=run_dir, options=options)
 

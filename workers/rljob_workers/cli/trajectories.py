@@ -1,6 +1,7 @@
 """`rljob trajectories`."""
 
 import dataclasses
+import hashlib
 import itertools
 import json
 import math
@@ -190,7 +191,9 @@ _SAMPLED = "spec.observability.trajectoryDump Sampled writes four groups of each
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to show and how. limit 0: all; max_chars 0: whole texts. as_examples: as `example_fields` has them."""
+    """What to show and how. limit 0: all; max_chars 0: whole texts. as_examples: as `example_fields` has them;
+    distinct: each prompt with each answer once, the newest of them.
+    """
 
     row_filter: RowFilter
     step: int | None = None
@@ -201,13 +204,17 @@ class Options:
     max_chars: int = 2000
     as_json: bool = False
     as_examples: bool = False
+    distinct: bool = False
 
 
 def trajectories(job: str, *, run_dir: pathlib.Path | None, options: Options) -> int:
     """Print what the policy wrote, newest version first, one JSON object a line or a block of text each.
 
-    Raises ManifestError if there is no such run or it wrote no dumps, LedgerError if its ledger cannot be read.
+    Raises ManifestError if there is no such run or it wrote no dumps, or `distinct` without examples, LedgerError if
+    its ledger cannot be read.
     """
+    if options.distinct and not options.as_examples:
+        raise errors.ManifestError("--distinct leaves out repeated examples: write --examples too")
     directory = _directory(job, run_dir)
     kind = dumps.EVALUATION if options.evaluation else dumps.TRAINING
     if not (directory.dumps / kind).is_dir():
@@ -216,9 +223,11 @@ def trajectories(job: str, *, run_dir: pathlib.Path | None, options: Options) ->
     try:
         groups = _groups(options, ledger)
         rows = dumps.rows(directory.dumps, kind=kind, unreadable=unreadable, versions=options.versions, groups=groups)
-        matching = (row for row in rows if options.row_filter.matches(row, ledger.facts))
+        matching: Iterator[dumps.Row] = (row for row in rows if options.row_filter.matches(row, ledger.facts))
         if options.as_examples:
             matching = (row for row in matching if example_fields(row) is not None)
+        if options.distinct:
+            matching = _distinct(matching)
         count = _show(itertools.islice(matching, options.limit or None), options, ledger)
         _tell(count, options, unreadable, groups)
     finally:
@@ -240,6 +249,16 @@ def _groups(options: Options, ledger: group_facts.Ledger) -> Sequence[str] | Non
         return named
     of_step = ledger.groups_of_step(options.step)
     return of_step if named is None else [group for group in named if group in of_step]
+
+
+def _distinct(rows: Iterable[dumps.Row]) -> Iterator[dumps.Row]:
+    # Digests: a long run's texts are more than memory should hold.
+    taken: set[bytes] = set()
+    for row in rows:
+        digest = hashlib.sha256(json.dumps([row.prompt, row.completion]).encode()).digest()
+        if digest not in taken:
+            taken.add(digest)
+            yield row
 
 
 def _show(rows: Iterable[dumps.Row], options: Options, ledger: group_facts.Ledger) -> int:

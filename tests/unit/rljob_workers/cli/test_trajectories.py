@@ -204,6 +204,7 @@ def test_dumps_of_the_other_kind_are_pointed_at(rljob: Rljob, dumped: Dump) -> N
         (("--reward", "good"), "--reward is 'good'"),
         (("--reason", "bad"), "--reason is 'bad'"),
         (("--limit", "-1"), "--limit"),
+        (("--distinct",), "write --examples too"),
         (("--output", "yaml"), "'yaml' is not one of 'text', 'json'"),
     ],
 )
@@ -226,3 +227,10 @@ def test_answers_are_written_as_examples_but_for_those_that_are_cut_or_have_seve
     dumped("g3", segments=[asked, answered, {"role": "context", "len": 4, "text": "no"}, answered])
     found = rows(rljob("trajectories", "--examples", "--limit", "0"))
     assert found == [{"id": "g1-0-0", "prompt": "1 + 1 = ", "answer": "2\n", "rendered": True}]
+
+
+def test_distinct_examples_are_each_prompt_with_each_answer_once(rljob: Rljob, dumped: Dump) -> None:
+    for group, completion in (("g1", "2\n"), ("g2", "2\n"), ("g3", "3\n")):
+        dumped(group, completion=completion)
+    found = rows(rljob("trajectories", "--examples", "--distinct"))
+    assert sorted(str(example["answer"]) for example in found) == ["2\n", "3\n"]

@@ -14,12 +14,15 @@ from rljob_workers.trainer.model import adapters, attention, batch_tensors, cpu_
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """A model's class, vocabulary, narrowest sliding window in tokens or None, and the dtype of its activations."""
+    """A model's class, vocabulary, narrowest sliding window in tokens or None, the dtype of its activations, and the
+    temperature that its logits are divided by.
+    """
 
     name: str
     vocab_size: int
     window: int | None
     dtype: torch.dtype
+    temperature: float
 
 
 class Policy(torch.nn.Module):
@@ -50,6 +53,7 @@ class Policy(torch.nn.Module):
             vocab_size=int(config.get_text_config().vocab_size),
             window=getattr(config.get_text_config(), "sliding_window", None),
             dtype=torch.float32 if cpu_float32_matmul.is_widened(self.lm) else self.lm.dtype,
+            temperature=self._temperature,
         )
 
     @contextlib.contextmanager

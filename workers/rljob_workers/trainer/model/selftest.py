@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 
 # The largest and the mean gap that are allowed, nats. In float32 only the order of summation differs: 1e-5 was measured
 # on SmolLM2-135M. In bfloat16 each way rounds logits of about 15 to 1/16: 0.2 at most and 0.07 in the mean there. The
-# state of another row changes tokens by 0.1 to 2 nats in random models of 4 layers, and by more in trained ones.
+# state of another row changes tokens by 0.1 to 2 nats in random models of 4 layers, and by more in trained ones. Both
+# kinds are of logits at temperature 1: a lower one makes larger differences of the same.
 _EXACT, _ROUNDED = (1e-4, 1e-4), (1.0, 0.2)
 # A longer window is not crossed: the plain way holds a mask and scores of all pairs.
 _LONGEST_WINDOW = 1024
@@ -87,15 +88,16 @@ def check(
     alone = torch.cat([model.score_plainly(row) for row in _rows(groups, device)])
     gaps = (packed - alone).abs().nan_to_num(nan=float("inf"))
     worst, mean = ranks.largest([float(gaps.max()), float(gaps.mean())])
-    most, most_mean = _EXACT if facts.dtype is torch.float32 else _ROUNDED
+    limits = _EXACT if facts.dtype is torch.float32 else _ROUNDED
+    most, most_mean = (limit / min(1.0, facts.temperature) for limit in limits)
     if worst > most or mean > most_mean:
         raise errors.ManifestError(
             f"{field} is {name!r}, but its class {facts.name} gives packed rows other log-probabilities than single"
-            f" ones: they differ by {worst:.2g} nats at most and {mean:.2g} in the mean, where {most:g} and"
-            f" {most_mean:g} are rounding; it would be trained incorrectly. docs/models.md lists what can be trained"
+            f" ones: they differ by {worst:.2g} nats at most and {mean:.2g} in the mean, where {most:.2g} and"
+            f" {most_mean:.2g} are rounding; it would be trained incorrectly. docs/models.md lists what can be trained"
         )
     logger.info(
-        "%s gives packed rows what it gives single ones: %d log-probabilities differ by at most %.1e nats, of %g",
+        "%s gives packed rows what it gives single ones: %d log-probabilities differ by at most %.1e nats, of %.2g",
         facts.name, len(alone), worst, most,
         extra={"event": "selftest", "seconds": round(clock.monotonic() - began, 3)},
     )  # fmt: skip

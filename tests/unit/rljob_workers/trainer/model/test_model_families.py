@@ -26,8 +26,8 @@ LONGEST = 64
 class Scored:
     """A model on this process alone, as the engine and the reference score it."""
 
-    def __init__(self, lm: torch.nn.Module) -> None:
-        self.policy = policy.Policy(lm, temperature=1.0, chunk_tokens=1024)
+    def __init__(self, lm: torch.nn.Module, temperature: float = 1.0) -> None:
+        self.policy = policy.Policy(lm, temperature=temperature, chunk_tokens=1024)
 
     @property
     def model(self) -> policy.Facts:
@@ -268,11 +268,20 @@ def test_positions_that_depend_on_the_longest_row_are_found_by_the_self_test(
 
 @pytest.mark.parametrize("longest", [2, 5, 24, 1000])
 def test_rows_of_the_self_test_are_no_longer_than_the_job_s(longest: int) -> None:
-    facts = policy.Facts(name="X", vocab_size=50, window=None, dtype=torch.float32)
+    facts = policy.Facts(name="X", vocab_size=50, window=None, dtype=torch.float32, temperature=1.0)
     for group in selftest._groups(facts, longest):
         for completion in group.completions:
             assert len(group.prompt) + len(completion) >= 2
             assert group.first_position + len(group.prompt) + len(completion) <= longest
+
+
+def test_rounding_is_allowed_for_at_a_low_temperature_which_makes_it_larger(
+    folder_of: Callable[[str], pathlib.Path],
+) -> None:
+    model = Scored(loaded(folder_of("llama"), "bfloat16"), temperature=1e-3)
+    # More than passes at 1.
+    assert gap_of(model) > 1.0
+    check(model)
 
 
 def test_not_a_number_does_not_pass(folder_of: Callable[[str], pathlib.Path]) -> None:
