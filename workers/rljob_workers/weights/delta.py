@@ -132,6 +132,13 @@ def apply(layout: types.Layout, image: memoryview, data: memoryview) -> int:
     return sum(_on_threads(lambda job: _apply_block(job[0], job[1], image), jobs))
 
 
+def compile_loops(layout: types.Layout, base: memoryview, image: memoryview) -> None:
+    """Compile what `encode` and `apply` run, before anything waits for it. The images are equal, and stay so."""
+    for block in {block.width: block for block in blocks(layout)}.values():
+        coded = _encode_block(*compare(block.view(base), block.view(image)))
+        _apply_block(block, _read_block(block, _Reader(memoryview(coded))), base)
+
+
 def compare(old: Array, new: Array) -> tuple[Array, Array]:
     """Return the gaps between the elements where two arrays differ, and new less old there.
 
@@ -155,8 +162,8 @@ def patch(elements: Array, gaps: Array, changes: Array) -> int:
 
 @functools.cache
 def _compiled() -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return `_compare` and `_patch` as machine code, half a second after the first call: one pass over what lies in a
-    cache does what takes ten of arrays.
+    """Return `_compare` and `_patch` as machine code, half a second after the first call, or three where a step is
+    trained at the same time: one pass over what lies in a cache does what takes ten of arrays.
     """
     # Not above: an engine process of vLLM with numba among its modules does not start (vllm/fork_server.py).
     import numba

@@ -72,6 +72,9 @@ class VersionPublisher:
             layout = self._exporter.layout
             state_hash = image.state_hash(layout, image.digests(memoryview(self._copy), layout))
             self._base = _Base(version=self._head, state_hash=state_hash)
+            # Now, while the first answers are sampled: the first version would otherwise wait for it.
+            copy, present = memoryview(self._copy), self._exporter.image
+            self._flight = self._pool.submit(lambda: delta.compile_loops(layout, copy, present))
 
     def publish(self, step: int) -> None:
         """Export the state after `step` and register it in the background. Raises what the publish before raised."""

@@ -1,6 +1,7 @@
 """Versions in order, one publish in flight, and images that equal the model files."""
 
 import concurrent.futures
+import functools
 import math
 import pathlib
 import threading
@@ -17,7 +18,7 @@ from rljob_api.manifest.trainer import WeightSyncSpec
 from rljob_testing import local_weights, sections
 from rljob_testing.clock import FakeClock
 from rljob_workers.trainer.state import anchoring, export, model_folder, publish
-from rljob_workers.weights import image
+from rljob_workers.weights import delta, image
 from rljob_workers.weights.backends import base
 
 
@@ -144,6 +145,27 @@ def test_the_first_version_is_compared_with_the_model_files_where_the_trainer_be
     publisher.publish(1)
     publisher.flush()
     assert store.versions[0].changed == 1
+
+
+def test_the_first_version_waits_for_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = functools.cache(delta._compiled.__wrapped__)
+    monkeypatch.setattr(delta, "_compiled", compiled)
+
+    def signatures() -> list[int]:
+        return [len(loop.signatures) for loop in compiled()]  # type: ignore[attr-defined]  # numba's
+
+    model, store = model_of(), FakeStore()
+    exporter = exporter_of(model)
+    publisher = publisher_of(store, model, exporter=exporter)
+    exporter.export()
+    publisher.compare_with_image()
+    publisher.flush()
+    before = signatures()
+    assert min(before) >= 1
+    model["model.norm.weight"][1] += 1.0
+    publisher.publish(1)
+    publisher.flush()
+    assert (store.versions[0].changed, signatures()) == (1, before)
 
 
 @pytest.mark.covers("weights 5")
