@@ -7,15 +7,18 @@ from collections.abc import Mapping
 
 import httpx
 
-HINTS = "12 = 5 + 7\n46 = 31 + 15\n67 = 58 + 9\n91 = 24 + 67\n"
+HINTS = "12 = 5 + 7\n46 = 40 + 6\n67 = 58 + 9\n91 = 90 + 1\n"
 SUMS = "12 + 7 = 19\n46 + 31 = 77\n58 + 9 = 67\n24 + 67 = 91\n"
 
 
 class HintAndGuess:
     """One episode: a hint, and a guess if there is something to guess from. The record's answer is the number.
 
-    hint    half for two numbers that add up to it, half if the guess is right
+    hint    half for a sum of two numbers, a quarter if it is the number, a quarter if the guess is right
     guess   1 for what the hint adds up to, whatever the number was: its player is not blamed for a wrong hint
+
+    Both earn about as much at first. All calls of a group share a baseline, so that a player who hardly ever earns
+    anything would be driven away from whatever it says.
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
@@ -43,7 +46,7 @@ class HintAndGuess:
             return {hint_call: 0.0}
         guess_call, guess = await ask(f"{SUMS}{terms[0]} + {terms[1]} = ")
         return {
-            hint_call: 0.5 * (sum(terms) == number) + 0.5 * (guess == str(number)),
+            hint_call: 0.5 + 0.25 * (sum(terms) == number) + 0.25 * (guess == str(number)),
             guess_call: float(guess == str(sum(terms))),
         }
 

@@ -51,11 +51,11 @@ async def played(*answers: str) -> tuple[protocols.Episode, episodes.FakeModel]:
     [
         (("50 + 7\n", "57\n"), [1.0, 1.0]),
         # A right hint that was not understood.
-        (("50 + 7\n", "58\n"), [0.5, 0.0]),
-        # A wrong hint: its player earns nothing, the other one does what it was asked.
-        (("40 + 7\n", "47\n"), [0.0, 1.0]),
-        # Two errors that make a right number: each player has its share.
-        (("40 + 7\n", "57\n"), [0.5, 0.0]),
+        (("50 + 7\n", "58\n"), [0.75, 0.0]),
+        # A wrong hint: its player earns what the form is worth, the other one does what it was asked.
+        (("40 + 7\n", "47\n"), [0.5, 1.0]),
+        # Two errors that make a right number.
+        (("40 + 7\n", "57\n"), [0.75, 0.0]),
         (("a hint\n",), [0.0]),
         (("57\n",), [0.0]),
     ],
