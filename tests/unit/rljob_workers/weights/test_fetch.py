@@ -64,12 +64,13 @@ class FakeCall:
 
 
 class Network:
-    """A coordinator with one answer, and sources by address. Notes what was asked of whom."""
+    """A coordinator with one answer, and sources by address. Notes what was asked of whom, and what failed."""
 
     def __init__(self, answer: types.PieceSources | errors.RLJobError, **sources: Serve) -> None:
         self.answer, self.sources = answer, sources
         self.asked: collections.Counter[str] = collections.Counter()
         self.told: list[tuple[int, tuple[str, ...]]] = []
+        self.heard_of_failure = threading.Event()
         self._lock = threading.Lock()
 
     def ask(
@@ -77,6 +78,8 @@ class Network:
     ) -> types.PieceSources:
         with self._lock:
             self.told.append((have, tuple(failed)))
+        if failed:
+            self.heard_of_failure.set()
         if isinstance(self.answer, errors.RLJobError):
             raise self.answer
         return self.answer
@@ -169,7 +172,15 @@ def test_a_share_comes_from_the_store_and_the_rest_from_rollouts() -> None:
 @pytest.mark.covers("weights W-14", "weights 8-3")
 @pytest.mark.parametrize("bad", [cut_short, wrong, damaged, raising(errors.WireError("not a frame"))])
 def test_what_a_rollout_does_not_give_comes_from_another_one_and_it_is_told_by_name(bad: Serve) -> None:
-    found = run(network := Network(answer(0, bad=ALL, good=ALL), bad=bad, good=whole))
+    network = Network(answer(0, bad=ALL, good=ALL), bad=bad)
+
+    def good(start: int, end: int) -> Iterator[bytes]:
+        # However the threads are scheduled, the bad one has had its turn.
+        assert network.heard_of_failure.wait(30)
+        yield from whole(start, end)
+
+    network.sources["good"] = good
+    found = run(network)
     assert network.failed == {"bad"}
     # One piece a stream, and it is left alone from then on.
     assert network.asked["bad"] <= 2 * PIECE
