@@ -8,6 +8,7 @@ from rljob_api import types
 from rljob_testing import episodes, examples
 from rljob_testing import rollout as fakes
 from rljob_workers.rollout.episodes import protocols, registry
+from rljob_workers.rollout.gateway import collector as gateway
 
 GAME = examples.generator("two_players")
 DATA = examples.generator("make_two_players_data")
@@ -31,6 +32,7 @@ async def played(*answers: str) -> tuple[protocols.Episode, episodes.FakeModel]:
         max_model_len=1024,
         code=str(examples.EXAMPLES / "two_players.py"),
     )
+    assert isinstance(collector, gateway.ProxyCollector)
     model = episodes.FakeModel(*map(said, answers))
     try:
         episode = await collector.arun_episode(
