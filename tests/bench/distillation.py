@@ -37,7 +37,7 @@ def result(run_dir: pathlib.Path, accuracies: Mapping[int, float]) -> Result:
     steps = [line for line in lines if line["kind"] == "step"]
     if not steps:
         raise ValueError(f"{run_dir} has no steps")
-    began = min(began for line in steps for began, _ in line["generate"])
+    began = min(start for line in steps for start, _ in line["generate"])
     wall_s = max(line["finished_at"] for line in steps) - began
     return Result(before=accuracies[0], after=accuracies[max(accuracies)], wall_s=wall_s)
 

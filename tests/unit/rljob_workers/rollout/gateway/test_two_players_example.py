@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 
 from rljob_api import types
 from rljob_testing import episodes, examples
@@ -10,6 +11,7 @@ from rljob_testing import rollout as fakes
 from rljob_workers.rollout.episodes import protocols, registry
 from rljob_workers.rollout.gateway import collector as gateway
 
+WORKFLOW = yaml.safe_load((examples.EXAMPLES / "two-players-cpu.yaml").read_text(encoding="utf-8"))["spec"]["workflow"]
 GAME = examples.generator("two_players")
 DATA = examples.generator("make_two_players_data")
 TASK = protocols.Task(
@@ -25,12 +27,12 @@ def said(text: str) -> tuple[int, ...]:
 
 async def played(*answers: str) -> tuple[protocols.Episode, episodes.FakeModel]:
     collector = registry.make_collector(
-        workflow="two_players:HintAndGuess",
-        config={"proxy": {"turnDiscount": 0}},
+        workflow=WORKFLOW["type"],
+        config=WORKFLOW["config"],
         tokens=fakes.FakeTokens(),
         template="raw",
         max_model_len=1024,
-        code=str(examples.EXAMPLES / "two_players.py"),
+        code=str(examples.EXAMPLES / WORKFLOW["code"]["path"]),
     )
     assert isinstance(collector, gateway.ProxyCollector)
     model = episodes.FakeModel(*map(said, answers))
