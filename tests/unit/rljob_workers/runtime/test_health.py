@@ -1,4 +1,6 @@
+import contextlib
 import pathlib
+import select
 import socket
 import threading
 import urllib.error
@@ -97,16 +99,24 @@ def test_process_without_a_token_cannot_be_asked_to_stop() -> None:
     running.server.close()
 
 
-def test_callers_that_say_nothing_make_room_for_a_probe(server: Server) -> None:
-    before = threading.active_count()
-    silent = [socket.create_connection(("127.0.0.1", server.server.port)) for _ in range(5 * health.MOST_CONNECTIONS)]
-    for connection in silent:
-        connection.sendall(b"GET /healthz HTTP/1.1\r\nX-Slow: ")
-    assert server.call("/healthz")[0] == 200
-    assert silent[0].recv(1) == b"", "the oldest was hung up on"
-    assert threading.active_count() - before <= health.MOST_CONNECTIONS + 1
-    for connection in silent:
-        connection.close()
+def test_callers_that_say_nothing_make_room_for_a_probe(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server.server._server.RequestHandlerClass, "timeout", None)
+    before = threading.enumerate()
+    with contextlib.ExitStack() as closing:
+        silent = [
+            closing.enter_context(socket.create_connection(("127.0.0.1", server.server.port), timeout=60))
+            for _ in range(5 * health.MOST_CONNECTIONS)
+        ]
+        for connection in silent:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nX-Slow: ")
+        assert server.call("/healthz")[0] == 200
+        served = [thread for thread in threading.enumerate() if thread not in before]
+        hung_up, kept = silent[: 1 - health.MOST_CONNECTIONS], silent[1 - health.MOST_CONNECTIONS :]
+        assert all(connection.recv(1) == b"" for connection in hung_up)
+        for thread in served[: -health.MOST_CONNECTIONS]:
+            thread.join(60)
+        assert len([thread for thread in served if thread.is_alive()]) <= health.MOST_CONNECTIONS
+        assert select.select(kept, [], [], 0)[0] == [], "the youngest are still served"
 
 
 def test_caller_that_says_nothing_for_long_is_hung_up_on(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
