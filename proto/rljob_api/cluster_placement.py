@@ -20,6 +20,8 @@ from rljob_api.placement import (
 
 CONTROL_PORT, STORE_PORT, VERIFY_PORT, PEER_PORT, BROADCAST_PORT = 50051, 50052, 50053, 50054, 50055
 PLACES_PORT = 50056
+# On loopback of the judge's pod.
+MODEL_PORT = 8000
 HEALTH_PORT = 8080
 RENDEZVOUS_PORT = 29500
 ANY_ADDRESS = "0.0.0.0"
@@ -164,7 +166,10 @@ def _verifier(job: RLJob, num_cores: int) -> VerifierPlacement:
 
 def _judge(job: RLJob) -> JudgePlacement:
     address = f"{service_host(job, enums.Role.JUDGE)}:{VERIFY_PORT}"
-    return JudgePlacement(process=_process(enums.Role.JUDGE), port=VERIFY_PORT, address=address)
+    server_port = 0 if job.spec.judge is None else MODEL_PORT
+    return JudgePlacement(
+        process=_process(enums.Role.JUDGE), port=VERIFY_PORT, address=address, server_port=server_port
+    )
 
 
 def _environment(job: RLJob) -> EnvironmentPlacement:

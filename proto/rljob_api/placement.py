@@ -16,7 +16,7 @@ LOOPBACK = "127.0.0.1"
 COORDINATOR_PORTS = 3  # control, store, health
 TRAINER_PORTS = 2  # rendezvous, health; and one for announcements where it broadcasts weights
 VERIFIER_PORTS = 2  # verify, health
-JUDGE_PORTS = 2  # verify, health
+JUDGE_PORTS = 2  # verify, health; and one for a model of its own
 ENVIRONMENT_PORTS = 2  # places, health
 ROLLOUT_PORTS = 1  # health; and one for weights where rollouts serve one another
 
@@ -44,11 +44,15 @@ class VerifierPlacement:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class JudgePlacement:
-    """The judge: where it listens, and how rollouts reach it. One process, whose cache all rollouts share."""
+    """The judge: where it listens, and how rollouts reach it. One process, whose cache all rollouts share.
+
+    server_port: of the model that it serves itself, on loopback; 0 without one.
+    """
 
     process: ProcessPlacement
     port: int
     address: str
+    server_port: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,10 +151,14 @@ def num_local_ports(job: RLJob) -> int:
         + TRAINER_PORTS
         + job.spec.trainer_broadcasts_weights
         + VERIFIER_PORTS * verifiers
-        + JUDGE_PORTS * _is_judged(job)
+        + _num_judge_ports(job)
         + ENVIRONMENT_PORTS * suites.num_environments(job.spec)
     )
     return others + (ROLLOUT_PORTS + job.spec.rollouts_serve_weights) * rollouts
+
+
+def _num_judge_ports(job: RLJob) -> int:
+    return JUDGE_PORTS * _is_judged(job) + (job.spec.judge is not None)
 
 
 def _is_judged(job: RLJob) -> bool:
@@ -204,7 +212,7 @@ def local_placement(
     rollout_ports, rest = rest[:rollouts], rest[rollouts:]
     num_peers = rollouts * job.spec.rollouts_serve_weights
     peer_ports, rest = rest[:num_peers], rest[num_peers:]
-    num_judge_ports = JUDGE_PORTS * _is_judged(job)
+    num_judge_ports = _num_judge_ports(job)
     judge_ports, rest = rest[:num_judge_ports], rest[num_judge_ports:]
     num_environment_ports = ENVIRONMENT_PORTS * suites.num_environments(job.spec)
     environment_ports, broadcast_ports = rest[:num_environment_ports], rest[num_environment_ports:]
@@ -277,9 +285,10 @@ def _local_broadcasts(job: RLJob, ports: Sequence[int]) -> process_config.Broadc
 
 
 def _local_judge(machine: "_Machine", ports: Sequence[int]) -> JudgePlacement:
-    port, health_port = ports[:JUDGE_PORTS]
+    port, health_port, *of_model = ports
     process = machine.process(enums.Role.JUDGE, health_port=health_port)
-    return JudgePlacement(process=process, port=port, address=f"{LOOPBACK}:{port}")
+    server_port = of_model[0] if of_model else 0
+    return JudgePlacement(process=process, port=port, address=f"{LOOPBACK}:{port}", server_port=server_port)
 
 
 def _local_environments(machine: "_Machine", ports: Sequence[int]) -> tuple[EnvironmentPlacement, ...]:

@@ -301,9 +301,40 @@ class VerifierConfig(ProcessConfig):
         return self.observability.log_level
 
 
+# What the job's own judge is called by those who ask it.
+OWN_JUDGE = "judge"
+
+
+class ModelServerConfig(_Frozen):
+    """A model that vLLM serves on loopback, at `port`. max_model_len: 0 for the model's own. extra_args: of
+    `vllm serve`, by their Python names.
+    """
+
+    model: ModelFiles
+    port: int
+    tensor_parallel_size: int = 1
+    max_model_len: int = 0
+    extra_args: dict[str, Any] = {}
+    num_gpus: int = 1
+    device: Device = "auto"
+
+    @property
+    def url(self) -> str:
+        """Where it answers, before `/score`."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def api_url(self) -> str:
+        """Where it answers, before `/chat/completions`."""
+        return f"{self.url}/v1"
+
+    def answers_at(self, url: str) -> bool:
+        return url in (self.url, self.api_url)
+
+
 class JudgeConfig(ProcessConfig):
-    """Everything that `rljob-judge` reads. rewards: those of type judge, training's first. Keys come by the
-    environment.
+    """Everything that `rljob-judge` reads. rewards: those of type judge, training's first; of those that ask the job's
+    own model, its address is the URL. Keys come by the environment. server: that model, None without one.
     """
 
     kind: Literal["judge"] = "judge"
@@ -311,6 +342,7 @@ class JudgeConfig(ProcessConfig):
     port: int
     max_waiting: int = 4096
     rewards: tuple[GraderConfig, ...]
+    server: ModelServerConfig | None = None
     observability: ObservabilitySpec = ObservabilitySpec()
 
     @property

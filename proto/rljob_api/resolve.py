@@ -15,7 +15,7 @@ from rljob_api.manifest import base
 from rljob_api.manifest.data import DataSourceSpec
 from rljob_api.manifest.job import JobSpec, RLJob
 from rljob_api.manifest.model import BUILTIN
-from rljob_api.manifest.reward_options import JUDGE, is_function
+from rljob_api.manifest.reward_options import JUDGE, JudgeOptions, is_function
 from rljob_api.manifest.verifier import ExecutionSettings, RewardSpec
 from rljob_api.placement import (
     AgentPlacement,
@@ -135,24 +135,53 @@ def configs(job: RLJob, placement: Placement) -> ResolvedJob:
         rollouts=tuple(rollouts),
         verifiers=tuple(verifiers),
         trainer=trainer,
-        judge=_judge(job, placement, graders),
+        judge=_judge(job, spec, placement, graders),
         environments=tuple(_environment(job, placement, each) for each in placement.environments),
         agents=tuple(_agents(job, placement, process) for process in placement.agents),
     )
 
 
 def _judge(
-    job: RLJob, placement: Placement, graders: Sequence[process_config.GraderConfig]
+    job: RLJob, spec: JobSpec, placement: Placement, graders: Sequence[process_config.GraderConfig]
 ) -> process_config.JudgeConfig | None:
     if placement.judge is None:
         return None
+    server = _model_server(spec, placement, placement.judge.server_port)
     return process_config.JudgeConfig(
         **_process(job, placement, enums.Role.JUDGE, placement.judge.process),
         bind_host=placement.bind_host,
         port=placement.judge.port,
-        rewards=tuple(grader for grader in graders if grader.type == JUDGE),
+        rewards=tuple(_with_judge(grader, server) for grader in graders if grader.type == JUDGE),
+        server=server,
         observability=job.spec.observability,
     )
+
+
+def _model_server(spec: JobSpec, placement: Placement, port: int) -> process_config.ModelServerConfig | None:
+    judge = spec.judge
+    if judge is None:
+        return None
+    return process_config.ModelServerConfig(
+        model=_files(judge.model, judge.revision, spec, placement),
+        port=port,
+        tensor_parallel_size=judge.tensor_parallel_size,
+        max_model_len=judge.max_model_len or 0,
+        extra_args=dict(judge.extra_args),
+        num_gpus=judge.num_gpus,
+        device=placement.device,
+    )
+
+
+def _with_judge(
+    grader: process_config.GraderConfig, server: process_config.ModelServerConfig | None
+) -> process_config.GraderConfig:
+    """Return a reward with the address of who gives it: its own, or that of the job's model."""
+    options = JudgeOptions.model_validate(grader.config)
+    if options.url or server is None:
+        return grader
+    # Scores of reward models have routes of their own.
+    url = server.url if options.form == "score" else server.api_url
+    return grader.model_copy(update={"config": {**grader.config, "url": url, "model": process_config.OWN_JUDGE}})
 
 
 def _environment(job: RLJob, placement: Placement, each: EnvironmentPlacement) -> process_config.EnvironmentConfig:

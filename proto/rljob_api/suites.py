@@ -90,9 +90,10 @@ def judge_calls(spec: "JobSpec") -> Iterator[str]:
         calls = groups * options.most_calls(size)
         tokens = "" if options.form == "score" else f" and {calls * options.max_tokens} completion tokens"
         twice = "" if options.form == "score" else "; twice that if no first reply has a verdict"
+        model = options.model or (spec.judge.model if spec.judge else "")
         yield (
             f"{reward.name}: a step of {groups} groups of {size} takes at most {calls} calls of"
-            f" {options.model}{tokens}{twice}; groups that are filtered or too old, and calls that fail, come on top"
+            f" {model}{tokens}{twice}; groups that are filtered or too old, and calls that fail, come on top"
         )
 
 

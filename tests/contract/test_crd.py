@@ -83,7 +83,7 @@ def test_every_field_is_described(schema: Node) -> None:
         if path and not path.endswith("[]") and path != "metadata" and not node.get("description")
     ]
     # Below a pod's own fields, and resources, everything is core/v1's; a suite repeats a source, and rewards.
-    told = re.compile(r"\.pod\.[A-Za-z]+(\[\])?\.|environment\.resources\.|evaluation\.suites\[\]\.")
+    told = re.compile(r"\.pod\.[A-Za-z]+(\[\])?\.|(environment|judge)\.resources\.|evaluation\.suites\[\]\.")
     assert [path for path in bare if not told.search(path)] == []
 
 

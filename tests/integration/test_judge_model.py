@@ -25,7 +25,7 @@ from rljob_testing.ports import free_ports
 from rljob_workers.coordinator.batching import advantage
 from rljob_workers.judge import forms, transport
 from rljob_workers.models import builtin
-from rljob_workers.rollout.engines.vllm import engine
+from rljob_workers.runtime import device
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("RLJOB_EVERY_EXAMPLE"), reason="a model as judge was not asked for (RLJOB_EVERY_EXAMPLE=1)"
@@ -51,7 +51,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     command += ["--gpu-memory-utilization", "0.2"]
     log = pathlib.Path(folder, "server.log")
     with log.open("wb") as output:
-        environment = {**os.environ, **engine.environment(num_threads=2, kind="cpu"), "HF_HUB_OFFLINE": "1"}
+        environment = {**os.environ, **device.engine_environment(num_threads=2, kind="cpu"), "HF_HUB_OFFLINE": "1"}
         server = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
         )

@@ -24,7 +24,7 @@ from rljob_operator.queueing import admission as admission_to_queue
 from rljob_operator.queueing import workload
 from rljob_operator.reconcile import conditions
 from rljob_operator.resources import autoscaling, children
-from rljob_operator.resources.inputs import WITH_VERIFIERS, Inputs, propagated
+from rljob_operator.resources.inputs import Inputs, placed_as, propagated
 from rljob_operator.settings import JobSettings
 
 _TEMPLATED = frozenset({"StatefulSet", "Deployment"})
@@ -135,17 +135,17 @@ def _images(observed: Observed, settings: JobSettings) -> dict[enums.Role, str]:
     images = pinning.images(
         {} if _is_suspended(observed) else observed.images, settings=settings.images, job=from_manifest
     )
-    for role in WITH_VERIFIERS:
-        if role in suites.roles(spec) and enums.Role.VERIFIER in images:
-            # Its program is in every image of ours, and the verifiers' is the smallest.
-            images.setdefault(role, images[enums.Role.VERIFIER])
+    for role in suites.roles(spec):
+        # Judges' and environments' programs are in every image of ours, and the verifiers' is the smallest.
+        if (host := placed_as(spec, role)) in images:
+            images.setdefault(role, images[host])
     return images
 
 
 def _without_image(job: RLJob, images: Mapping[enums.Role, str]) -> Iterable[str]:
     for role in suites.roles(job.spec):
-        # Theirs is the verifiers'.
-        if role not in images and role not in WITH_VERIFIERS:
+        # Of those that are placed with another role, that one tells.
+        if role not in images and placed_as(job.spec, role) is role:
             # No installation has one of the user's program.
             settings = "" if role is enums.Role.AGENTS else f", or jobs.images.{role} in the operator's settings"
             yield f"no image for {role} pods: set spec.{role}.pod.image{settings}"

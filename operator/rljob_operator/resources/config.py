@@ -14,7 +14,7 @@ from rljob_api import enums, suites
 from rljob_api.manifest import base
 from rljob_api.manifest.job import LIVE
 from rljob_operator.model import IMAGES_KEY, RUNTIME_KEY, TRAINER_TEMPLATE_KEY
-from rljob_operator.resources.inputs import WITH_VERIFIERS, Inputs, Manifest, first_config, job_labels, metadata
+from rljob_operator.resources.inputs import Inputs, Manifest, first_config, job_labels, metadata, placed_as
 
 
 def config_map(inputs: Inputs, *, trainer_template: object) -> Manifest:
@@ -56,7 +56,7 @@ _LENGTH = 16
 def template_hash(inputs: Inputs, role: enums.Role) -> str:
     """Return 16 hexadecimal digits of the role's own inputs; other roles' pods do not count."""
     spec = base.written(inputs.job.spec)
-    own = {role, enums.Role.VERIFIER} if role in WITH_VERIFIERS else {role}
+    own = {role, placed_as(inputs.job.spec, role)}
     others = (f"{other}.pod" for other in enums.Role if other not in own)
     for path in (*_NOT_IN_TEMPLATES, *others):
         _drop(spec, path.split("."))

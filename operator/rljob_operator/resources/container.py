@@ -129,9 +129,14 @@ def _defaults(inputs: Inputs, config: process_config.ProcessConfig) -> list[Mani
     if inputs.settings.pod_security_context.run_as_user is None:
         # The image has a name for its own user alone, and libraries ask for one.
         variables["USER"] = "rljob"
-    if config.role in (enums.Role.ROLLOUT, enums.Role.TRAINER):
+    if config.role in (enums.Role.ROLLOUT, enums.Role.TRAINER) or serves_a_model(inputs, config.role):
         variables["HF_HOME"] = f"{storage.CACHE_DIR}/hub"
     return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def serves_a_model(inputs: Inputs, role: enums.Role) -> bool:
+    """Return whether a role is a judge with a model of its own."""
+    return role is enums.Role.JUDGE and inputs.job.spec.judge is not None
 
 
 def pod_name() -> Manifest:
@@ -176,8 +181,8 @@ def requested_resources(inputs: Inputs, role: enums.Role) -> Manifest:
     A limit alone is the request too, as the API server has it: a default alongside it could be above it.
     """
     pod = pod_of(inputs, role)
-    written = pod.resources
-    defaults = {key: value for key, value in _REQUESTS[role].items() if key not in written.limits}
+    written, like = pod.resources, enums.Role.ROLLOUT if serves_a_model(inputs, role) else role
+    defaults = {key: value for key, value in _REQUESTS[like].items() if key not in written.limits}
     resources: Manifest = {
         "requests": {**defaults, **written.requests},
         "limits": {**devices.derived_limits(inputs.job.spec, role, device_of(inputs)), **written.limits},

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rljob_api import devices, enums, process_config
-from rljob_api.manifest.job import RLJob
+from rljob_api.manifest.job import JobSpec, RLJob
 from rljob_api.manifest.pod import PodSpec
 from rljob_api.manifest.runtime import JobRuntime
 from rljob_api.resolve import ResolvedJob
@@ -14,8 +14,6 @@ from rljob_operator.settings import JobSettings
 
 Manifest = dict[str, object]
 MANAGED_BY = "rljob-operator"
-# Their pods are placed as the verifiers' are, with the same image and the same template of the runtime.
-WITH_VERIFIERS = (enums.Role.JUDGE, enums.Role.ENVIRONMENT)
 # Of the verifiers' pod settings, what says where a pod runs.
 _PLACE = ("image", "node_selector", "affinity", "tolerations", "priority_class_name")
 
@@ -38,9 +36,17 @@ class Inputs:
         """Return what the runtime lays over a role's pods, empty for nothing; agents are the user's own."""
         if self.runtime is None or role is enums.Role.AGENTS:
             return {}
-        name = enums.Role.VERIFIER if role in WITH_VERIFIERS else role
-        template = getattr(self.runtime.spec.template, str(name))
+        template = getattr(self.runtime.spec.template, str(placed_as(self.job.spec, role)))
         return template or {}
+
+
+def placed_as(spec: JobSpec, role: enums.Role) -> enums.Role:
+    """Return the role whose image, nodes and template of the runtime a role's pods have: its own, or the one that a
+    judge and environments are placed with. A judge that serves a model is made as a rollout is.
+    """
+    if role is enums.Role.JUDGE and spec.judge is not None:
+        return enums.Role.ROLLOUT
+    return enums.Role.VERIFIER if role in (enums.Role.JUDGE, enums.Role.ENVIRONMENT) else role
 
 
 def child_name(inputs: Inputs, role: enums.Role, attempt: int | None = None) -> str:
@@ -81,10 +87,18 @@ def pod_of(inputs: Inputs, role: enums.Role) -> PodSpec:
         enums.Role.ROLLOUT: spec.rollout.pod,
         enums.Role.VERIFIER: spec.verifier.pod,
         enums.Role.TRAINER: spec.trainer.pod,
-        enums.Role.JUDGE: _placed_with(spec.verifier.pod),
+        enums.Role.JUDGE: _judge_pod(spec),
         enums.Role.ENVIRONMENT: _placed_with(spec.verifier.pod),
         enums.Role.AGENTS: PodSpec() if spec.agents is None else spec.agents.pod,
     }[role]
+
+
+def _judge_pod(spec: JobSpec) -> PodSpec:
+    if spec.judge is None:
+        return _placed_with(spec.verifier.pod)
+    # It fetches and loads a model as a rollout does.
+    own = {"resources": spec.judge.resources, "resource_claims": (), "command_prefix": ()}
+    return spec.rollout.pod.model_copy(update=own)
 
 
 def _placed_with(verifier: PodSpec) -> PodSpec:

@@ -51,18 +51,21 @@ _DNS_PORTS: Sequence[Manifest] = ({"protocol": "UDP", "port": 53}, {"protocol": 
 
 def network_policy(inputs: Inputs, role: enums.Role) -> Manifest:
     """Return a role's policy. Verifier and environment reach nothing at all, not even DNS; the judge the ports of its
-    URLs; agents the gateway, and what the manifest declares for them; rollouts the ports of the tools' servers too.
+    URLs, and with a model of its own where rollouts get theirs; agents the gateway, and what the manifest declares for
+    them; rollouts the ports of the tools' servers too.
     """
     if role is _A:
         return _policy(inputs, role, ingress=[], egress=_of_agents(inputs))
     egress: list[Manifest] = []
-    if role is _J:
-        ports = [options.port for options in suites.judges(inputs.job.spec).values()]
-        egress += [_dns(inputs.settings), _everywhere(ports)]
-    elif role not in _CLOSED:
-        settings = inputs.settings
+    settings = inputs.settings
+    if role not in _CLOSED:
+        egress.append(_dns(settings))
+    if role not in (*_CLOSED, _J) or container.serves_a_model(inputs, role):
         blocks = (*settings.egress, *(IDENTITY_ADDRESSES if settings.allow_metadata_address else ()))
-        egress += [_dns(settings), *(_outside(block) for block in blocks)]
+        egress += [_outside(block) for block in blocks]
+    judges = suites.judges(inputs.job.spec).values() if role is _J else ()
+    if ports := [options.port for options in judges if options.url]:
+        egress.append(_everywhere(ports))
     if role is _R and (served := [each.port for each in inputs.job.spec.workflow.tool_servers if each.url]):
         egress.append(_everywhere(served))
     reached = dict.fromkeys((*CALLED[role], *_broadcast(inputs, role)))

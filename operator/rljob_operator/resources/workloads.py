@@ -79,16 +79,22 @@ def verifier_deployment(inputs: Inputs, *, replicas: int) -> Manifest:
 
 
 def judge_deployment(inputs: Inputs, *, replicas: int = 1) -> Manifest:
-    """Return the judge's Deployment: one pod, whose cache all rollouts share, and which alone has the keys."""
+    """Return the judge's Deployment: one pod, whose cache all rollouts share, and which alone has the keys; a model of
+    its own it holds as a rollout does.
+    """
+    role, serves = enums.Role.JUDGE, container.serves_a_model(inputs, enums.Role.JUDGE)
     keys = [options.api_key for options in suites.judges(inputs.job.spec).values() if options.api_key is not None]
     role_spec = container.RoleContainerSpec(
-        resources=container.requested_resources(inputs, enums.Role.JUDGE),
+        resources=container.requested_resources(inputs, role),
         env=[container.secret_variable(key) for key in dict.fromkeys(keys)],
+        volumes=model_volumes(inputs, role) if serves else (),
+        mounts=model_mounts(inputs) if serves else (),
+        env_from=model_secrets(inputs) if serves else (),
         stop_s=VERIFIER_STOP_S,
         grace_s=VERIFIER_GRACE_S,
     )
     deadline = inputs.job.spec.startup_deadline_seconds + PROGRESS_EXTRA_S
-    return _deployment(inputs, enums.Role.JUDGE, role_spec, replicas=replicas, deadline_s=deadline)
+    return _deployment(inputs, role, role_spec, replicas=replicas, deadline_s=deadline)
 
 
 def environment_deployment(inputs: Inputs, *, replicas: int) -> Manifest:

@@ -1,7 +1,7 @@
 """The RLJob resource: metadata, spec and status in one frozen model; defaults and rules across sections."""
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -29,7 +29,7 @@ from rljob_api.manifest.lifecycle import (
     ResumeFromSpec,
     SecuritySpec,
 )
-from rljob_api.manifest.model import ModelSpec, TeacherSpec
+from rljob_api.manifest.model import JudgeSpec, ModelSpec, TeacherSpec
 from rljob_api.manifest.pod import PodSpec
 from rljob_api.manifest.reward_options import JUDGE, SecretKey
 from rljob_api.manifest.rollout import (
@@ -152,6 +152,9 @@ class JobSpec(Section):
     environment: EnvironmentSpec | None = Field(
         default=None, description="Places for the shell of workflow.type tool_use; none if unset."
     )
+    judge: JudgeSpec | None = Field(
+        default=None, description="A language model of the job's own for rewards of type judge."
+    )
     trainer: TrainerSpec = Field(default=TrainerSpec(), description="The trainer.")
     weight_sync: WeightSyncSpec = Field(default=WeightSyncSpec(), description="How new weights reach the rollouts.")
     checkpoint: CheckpointSpec = Field(default=CheckpointSpec(), description="What survives a restart.")
@@ -239,18 +242,23 @@ class JobSpec(Section):
     @property
     def wanted_device(self) -> Literal["cpu", "cuda"] | None:
         """What the manifest says that rollouts and trainer compute on; None where any will do."""
-        asks = self.rollout.pod.asks_for_gpus or self.trainer.pod.asks_for_gpus
-        return self.device or ("cuda" if asks else None)
+        return self.device or ("cuda" if any(pod.asks_for_gpus for pod in self._computing.values()) else None)
+
+    @property
+    def _computing(self) -> Mapping[str, PodSpec]:
+        """The pods that compute on a device, by the path of their settings."""
+        judge = {} if self.judge is None else {"judge": self.judge.pod}
+        return {"rollout.pod": self.rollout.pod, "trainer.pod": self.trainer.pod, **judge}
 
     @rule()
     def processors_need_no_gpus(self) -> Iterator[Problem]:
         """GPUs on a job for processors would idle, and be paid for."""
         if self.device != "cpu":
             return
-        for role, pod in (("rollout", self.rollout.pod), ("trainer", self.trainer.pod)):
+        for path, pod in self._computing.items():
             if pod.asks_for_gpus:
                 resource = f"resources.limits.{next(iter(pod.gpus))}" if pod.gpus else "resourceClaims"
-                yield "device", "cpu", f"{role}.pod.{resource} asks for GPUs: leave those out, or use cuda"
+                yield "device", "cpu", f"{path}.{resource} asks for GPUs: leave those out, or use cuda"
 
     @rule(
         CelRule(
@@ -646,6 +654,18 @@ class JobSpec(Section):
             yield f"answers of workflow.type {self.workflow.type} are not graded side by side: use another form"
         if bare := [each.name for each in self.evaluation.suites if not each.rewards]:
             yield f"it would grade evaluation suite {bare[0]} too: give that suite rewards of its own"
+
+    @rule()
+    def a_judge_is_somewhere(self) -> Iterator[Problem]:
+        """A reward asks the model at its URL, or the job's own."""
+        nowhere = [path for path, options in suites.judges(self).items() if not options.url]
+        if self.judge is None:
+            for path in nowhere:
+                because = "no model is named: write url and model, or spec.judge for one that the job itself serves"
+                yield f"{path}.config.url", "", because
+        elif not nowhere:
+            because = "no reward asks it: leave url and model out of a reward of type judge, or leave spec.judge out"
+            yield "judge.model", self.judge.model, because
 
     @rule()
     def keys_of_judges_are_apart(self) -> Iterator[Problem]:

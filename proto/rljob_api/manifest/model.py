@@ -1,5 +1,7 @@
-"""`spec.model` and `spec.teacher`: which model is trained, and which one scores what it samples."""
+"""`spec.model`, `spec.teacher` and `spec.judge`: which model is trained, and which ones score what it samples."""
 
+import math
+import re
 from collections.abc import Iterator
 from typing import Literal
 
@@ -7,11 +9,13 @@ from pydantic import Field
 
 from rljob_api.manifest.base import (
     FORBIDDEN,
+    FREE,
     INT32,
     OBJECT_URI_FORM,
     OBJECT_URI_PATTERN,
     SET,
     CelRule,
+    Config,
     Decimal,
     Name,
     Path,
@@ -22,6 +26,7 @@ from rljob_api.manifest.base import (
     no_effect,
     rule,
 )
+from rljob_api.manifest.pod import PodSpec, ResourcesSpec, gpu_problems
 
 BUILTIN = "builtin:"
 ALL_LINEAR = "all-linear"
@@ -245,3 +250,69 @@ class TeacherSpec(Section):
             yield "revision", self.revision, no_effect(f"teacher.model is '{self.model}', which has no revisions")
         if self.coef <= 0:
             yield "coef", self.coef, "it must be above 0: leave teacher out for none"
+
+
+# Options of vLLM's server that are ours to set, and by what else.
+SERVER_KEYS = {
+    "model": "judge.model",
+    "revision": "judge.revision",
+    "tensor_parallel_size": "judge.tensorParallelSize",
+    "max_model_len": "judge.maxModelLen",
+    **dict.fromkeys(("host", "port", "uds", "api_key", "served_model_name", "config", "root_path"), "the judge itself"),
+}
+# Of those that are not, how many GPUs there must be for each of tensorParallelSize.
+_MULTIPLIES_GPUS = ("pipeline_parallel_size", "data_parallel_size")
+
+
+class JudgeSpec(Section):
+    """A language model that the job serves, by vLLM, for its rewards of type judge without a URL. Image, nodes,
+    variables and volumes of its pod are those of rollout (docs/judges.md).
+    """
+
+    model: Path = Field(description="Hub id, folder, builtin name or folder of an object store.")
+    revision: Text | None = Field(default=None, description="Hub revision.")
+    tensor_parallel_size: int = Field(default=1, ge=1, le=64, description="GPUs.")
+    max_model_len: int | None = Field(
+        default=None, ge=1, le=10_000_000, description="Longest prompt + reply, tokens. Default: the model's."
+    )
+    extra_args: Config = Field(
+        default={},
+        max_length=64,
+        json_schema_extra=FREE,
+        description="Further options of vllm serve, by their Python names.",
+    )
+    resources: ResourcesSpec = Field(default=ResourcesSpec(), description="Of its pod.")
+
+    @property
+    def pod(self) -> PodSpec:
+        """What its pod asks for."""
+        return PodSpec(resources=self.resources)
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of the pod on a job for GPUs: those of each copy and stage."""
+        counts = [self.extra_args.get(key, 1) for key in _MULTIPLIES_GPUS]
+        return self.tensor_parallel_size * math.prod(count for count in counts if isinstance(count, int))
+
+    @rule(_address("model"))
+    def names_a_model_that_judges(self) -> Iterator[Problem]:
+        if "://" in self.model and not is_object_uri(self.model):
+            yield "model", self.model, f"an address must be {OBJECT_URI_FORM}"
+        if self.revision is not None and (is_object_uri(self.model) or self.model.startswith(BUILTIN)):
+            yield "revision", self.revision, no_effect(f"judge.model is '{self.model}', which has no revisions")
+
+    @rule()
+    def extra_options_are_extra(self) -> Iterator[Problem]:
+        for key, value in self.extra_args.items():
+            if (name := key.replace("-", "_")) in SERVER_KEYS:
+                yield f"extraArgs.{key}", value, f"{SERVER_KEYS[name]} sets it: leave it out"
+            elif not re.fullmatch("[a-z][a-z0-9_]*", key):
+                yield f"extraArgs.{key}", value, "it must be the name of an option of vllm serve, such as max_num_seqs"
+
+    @rule()
+    def gpus_are_those_of_a_pod(self) -> Iterator[Problem]:
+        yield from self.pod.gpus_are_limits()
+        yield from self.pod.partitions_are_not_joined()
+        because = f"tensorParallelSize {self.tensor_parallel_size}, times its copies and stages in extraArgs,"
+        for path, value, reason in gpu_problems(self.pod, needed=self.num_gpus, because=because):
+            yield path.removeprefix("pod."), value, reason

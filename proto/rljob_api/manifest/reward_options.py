@@ -196,7 +196,8 @@ JUDGE_KEY_PREFIX = "RLJOB_JUDGE_KEY_"
 class JudgeOptions(Options):
     """Options of `judge`: where the language model is, what it is asked, and how much it may be asked.
 
-    url: before `/chat/completions`, or before `/score`, `/pooling` or `/classify` for form score. scale: the lowest and
+    url: before `/chat/completions`, or before `/score`, `/pooling` or `/classify` for form score; url and model empty:
+    the model that the job serves itself, spec.judge. scale: the lowest and
     the highest score, mapped to 0 and 1; 1 and 10 for a rubric, 0 and 1 for a reward model. opponents: with how many
     others of its group each answer is compared, each pair once, so that an answer is in twice as many comparisons.
     max_answer_chars: a longer text is judged by its first and last halves of that. Seconds are of any clock;
@@ -204,8 +205,8 @@ class JudgeOptions(Options):
     come.
     """
 
-    url: str = pydantic.Field(max_length=1024)
-    model: str = pydantic.Field(min_length=1, max_length=256)
+    url: str = pydantic.Field(default="", max_length=1024)
+    model: str = pydantic.Field(default="", max_length=256)
     api_key: SecretKey | None = None
     form: Literal["rubric", "reference", "pairwise", "score"] = "rubric"
     template: str = pydantic.Field(default="", max_length=16_384)
@@ -227,12 +228,17 @@ class JudgeOptions(Options):
     @pydantic.field_validator("url")
     @classmethod
     def _may_be_called(cls, value: str) -> str:
-        if problem := url_problem(value, key="apiKey"):
+        if value and (problem := url_problem(value, key="apiKey")):
             raise ValueError(problem)
         return value
 
     @pydantic.model_validator(mode="after")
     def _whole(self) -> "JudgeOptions":
+        if bool(self.url) != bool(self.model):
+            lacking = "url is written and model is not" if self.url else "model is written and url is not"
+            raise ValueError(f"{lacking}: write both, or neither for the model of spec.judge")
+        if self.api_key is not None and not self.url:
+            raise ValueError("apiKey is of a url: leave it out, the model of spec.judge needs none")
         for name in sorted(self.model_fields_set & _FORMS_OF_OPTION.keys()):
             if self.form not in _FORMS_OF_OPTION[name]:
                 option = pydantic.alias_generators.to_camel(name)
@@ -268,7 +274,7 @@ class JudgeOptions(Options):
 
     @property
     def port(self) -> int:
-        """The port of the URL."""
+        """The port of the URL, where there is one."""
         return port_of(self.url)
 
     def most_calls(self, group_size: int) -> int:

@@ -390,7 +390,8 @@ def _without_repetition(spec: Schema) -> Schema:
     for role in (*enums.STANDARD_ROLES, enums.Role.AGENTS):
         for field in properties(node_at(spec, f"{role}.pod")).values():
             _drop_descriptions(field, keeps_own=True)
-    _drop_descriptions(node_at(spec, "environment.resources"), keeps_own=True)
+    for role in (enums.Role.ENVIRONMENT, enums.Role.JUDGE):
+        _drop_descriptions(node_at(spec, f"{role}.resources"), keeps_own=True)
     described = properties(node_at(spec, "data.train[]"))
     for name, field in properties(node_at(spec, "evaluation.suites[]")).items():
         _drop_descriptions(field, keeps_own=field != described.get(name))

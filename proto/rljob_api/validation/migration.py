@@ -43,8 +43,9 @@ class _Tables(pydantic.BaseModel, extra="forbid", frozen=True):
 
 # Last parts that say nothing without the rest of their name.
 _GENERAL = frozenset((
-    "dtype", "enable", "eps", "learningrate", "len", "metric", "mintokens", "mode", "offload", "project", "stop",
-    "stoptokenids", "temperature",
+    "dtype", "enable", "eps", "learningrate", "len", "maxmodellen", "metric",
+    "mintokens", "mode", "offload", "project", "stop",
+    "stoptokenids", "temperature", "tensorparallelsize",
 ))  # fmt: skip
 
 

@@ -16,7 +16,6 @@ from rljob_api import types
 from rljob_api.manifest.rollout import EngineSpec
 from rljob_testing import engine_rig, gpu
 from rljob_testing.sections import section
-from rljob_workers.rollout.engines.vllm import engine
 from rljob_workers.runtime import device
 
 pytestmark = [*gpu.NEEDS_GPU, pytest.mark.timeout(1800)]
@@ -35,7 +34,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[pathlib.Path]:
 @pytest.fixture(scope="module")
 def rig(folders: list[pathlib.Path]) -> Iterator[engine_rig.Rig]:
     before = dict(os.environ)
-    os.environ.update(engine.environment(num_threads=1, kind=device.engine_kind("vllm") or "cpu"))
+    os.environ.update(device.engine_environment(num_threads=1, kind=device.engine_kind("vllm") or "cpu"))
     config = section(
         EngineSpec,
         max_model_len=256 if gpu.REHEARSAL else 2048,

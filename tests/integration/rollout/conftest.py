@@ -8,13 +8,13 @@ import pytest
 
 from rljob_testing import models
 from rljob_testing.engine_rig import Rig
-from rljob_workers.rollout.engines.vllm import engine
+from rljob_workers.runtime import device
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _engine_environment() -> Iterator[None]:
     before = dict(os.environ)
-    os.environ.update(engine.environment(num_threads=1, kind="cpu"))
+    os.environ.update(device.engine_environment(num_threads=1, kind="cpu"))
     yield
     os.environ.clear()
     os.environ.update(before)

@@ -27,6 +27,7 @@ SUITE = {"evaluation.suites": [{"name": "held-out", "path": "a.jsonl"}]}
 _PROMPTS = {"name": "questions", "path": "data/questions.jsonl", "maxPromptTokens": 64}
 EXAMPLES = {"data.train": [{**_PROMPTS, "name": "answers", "phase": "SFT"}, _PROMPTS]}
 TAUGHT: Changes = {"teacher": {"model": "better"}}
+JUDGED: Changes = {"verifier.rewards": [{"name": "judged", "type": "judge", "config": {}}]}
 
 # Start of the rule's message, field that the refusal names, what passes, what is refused.
 CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
@@ -62,6 +63,12 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         "teacher.model",
         {"teacher": {"model": "s3://bucket/model"}},
         {"teacher": {"model": "https://host/model"}},
+    ),
+    (
+        "an address must",
+        "judge.model",
+        {**JUDGED, "judge": {"model": "s3://bucket/model"}},
+        {**JUDGED, "judge": {"model": "https://host/model"}},
     ),
     ("everySteps must be", "weightSync.everySteps", {"weightSync.everySteps": 2}, {"weightSync.everySteps": 3}),
     (
@@ -423,6 +430,7 @@ FROZEN: Mapping[str, tuple[Changes, Changes]] = {
     "data": ({}, {"data.train.0.path": "data/other.jsonl"}),
     "sft": ({**EXAMPLES, "sft": {"steps": 2}}, {**EXAMPLES, "sft": {"steps": 3}}),
     "teacher": (TAUGHT, {"teacher": {"model": "other"}}),
+    "judge": ({**JUDGED, "judge": {"model": "one"}}, {**JUDGED, "judge": {"model": "other"}}),
     "workflow": ({}, {"workflow.type": "multi_turn_math"}),
     "algorithm": ({}, {"algorithm.epochs": 2}),
     "async.onStale": ({}, {"async.onStale": "Drop"}),

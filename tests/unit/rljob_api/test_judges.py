@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rljob_api import enums, resolve, suites
+from rljob_api import devices, enums, errors, resolve, suites
 from rljob_api.manifest.job import RLJob
 from rljob_api.manifest.reward_options import JUDGE, JudgeOptions, SecretKey, problems
 from rljob_api.validation import rules
@@ -13,6 +13,9 @@ from rljob_testing import examples
 
 EXAMPLE = examples.EXAMPLES / "addition-judge-cpu.yaml"
 URL = {"url": "https://example.com/v1", "model": "m"}
+# A reward that asks the model of spec.judge.
+OWN = {"url": "", "model": ""}
+SMALL = {"model": "builtin:smollm2-135m-instruct"}
 
 
 def job(reward: dict[str, Any] | None = None, **sections: object) -> RLJob:
@@ -70,7 +73,6 @@ def test_a_judge_is_called_by_tls_or_nearby(url: str) -> None:
         "https://example.com:99999/v1",
         "https://example.com/v1\r\nX: y",
         "https://",
-        "",
     ],
 )
 def test_a_url_where_a_key_would_be_in_danger_is_refused(url: str) -> None:
@@ -91,6 +93,9 @@ def test_a_url_where_a_key_would_be_in_danger_is_refused(url: str) -> None:
         ({"form": "score", "maxTokens": 3}, "maxTokens has no effect on form score"),
         ({"temprature": 1}, "judge has no such option"),
         ({"apiKey": {"name": "a", "key": "../b"}}, "apiKey.key: "),
+        ({"url": ""}, "model is written and url is not: write both, or neither"),
+        ({"model": ""}, "url is written and model is not: write both, or neither"),
+        ({**OWN, "apiKey": {"name": "a", "key": "b"}}, "apiKey is of a url"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, object], said: str) -> None:
@@ -159,3 +164,62 @@ def test_rewards_are_shared_out_between_verifier_and_judge() -> None:
 def test_a_plan_says_how_many_calls_a_step_takes_at_most(reward: dict[str, Any], said: str) -> None:
     (line,) = suites.judge_calls(job(reward).spec)
     assert said in line
+
+
+def test_a_judge_is_at_a_url_or_the_jobs_own() -> None:
+    (problem,) = rules.problems(job(OWN).spec)
+    assert problem.startswith("spec.verifier.rewards[0].config.url is ''")
+    assert "write url and model, or spec.judge" in problem
+    (problem,) = rules.problems(job({}, judge=SMALL).spec)
+    assert problem.startswith("spec.judge.model is 'builtin:smollm2-135m-instruct', but no reward asks it")
+    assert rules.problems(job(OWN, judge=SMALL).spec) == []
+
+
+@pytest.mark.parametrize(
+    ("judge", "said"),
+    [
+        ({"model": "https://example.com/model"}, "judge.model is 'https://example.com/model', but an address must be"),
+        ({"revision": "main"}, "judge.revision is 'main', but judge.model is 'builtin:"),
+        ({"extraArgs": {"host": "0.0.0.0"}}, "judge.extraArgs.host is '0.0.0.0', but the judge itself sets it"),
+        ({"extraArgs": {"max-model-len": 9}}, "judge.extraArgs.max-model-len is 9, but judge.maxModelLen sets it"),
+        ({"extraArgs": {"--x y": 9}}, "must be the name of an option of vllm serve"),
+        ({"resources": {"limits": {"nvidia.com/gpu": "1"}}, "tensorParallelSize": 2}, "needs 2 GPUs in each pod"),
+        ({"resources": {"requests": {"nvidia.com/gpu": "1"}}}, "write the number in limits alone"),
+        ({"url": "https://example.com"}, "judge.url"),
+    ],
+)
+def test_what_is_wrong_with_the_jobs_own_judge_is_named(judge: dict[str, Any], said: str) -> None:
+    with pytest.raises(errors.ManifestError) as refused:
+        resolved(job(OWN, judge={**SMALL, **judge}))
+    assert said in "\n".join(refused.value.problems)
+
+
+def test_the_jobs_own_judge_answers_on_loopback_whatever_is_asked() -> None:
+    made = resolved(job(OWN, judge={**SMALL, "maxModelLen": 512, "extraArgs": {"max_num_seqs": 4}}))
+    assert made.judge is not None
+    server = made.judge.server
+    assert server is not None
+    assert (server.model.name, server.max_model_len, server.extra_args) == (SMALL["model"], 512, {"max_num_seqs": 4})
+    assert server.port not in (made.judge.port, made.judge.health_port)
+    (reward,) = made.judge.rewards
+    assert reward.config == {"url": f"http://127.0.0.1:{server.port}/v1", "model": "judge"}
+    scored = resolved(job({**OWN, "form": "score"}, judge=SMALL))
+    assert scored.judge is not None
+    assert scored.judge.server is not None
+    assert scored.judge.rewards[0].config["url"] == f"http://127.0.0.1:{scored.judge.server.port}"
+
+
+def test_a_plan_tells_calls_of_the_jobs_own_judge_by_its_model() -> None:
+    (sentence,) = suites.judge_calls(job(OWN, judge=SMALL).spec)
+    assert "128 calls of builtin:smollm2-135m-instruct" in sentence
+
+
+def test_gpus_of_a_judge_are_those_of_its_copies_and_stages() -> None:
+    judge = {**SMALL, "tensorParallelSize": 2, "extraArgs": {"pipeline_parallel_size": 2, "data_parallel_size": 2}}
+    spec = job(OWN, judge=judge).spec
+    assert devices.derived_limits(spec, enums.Role.JUDGE, "cuda") == {"nvidia.com/gpu": "8"}
+    assert devices.derived_limits(spec, enums.Role.JUDGE, "cpu") == {}
+    assert devices.derived_limits(job({}).spec, enums.Role.JUDGE, "cuda") == {}
+    written = job(OWN, judge={**SMALL, "resources": {"limits": {"nvidia.com/gpu": "1"}}}).spec
+    assert written.wanted_device == "cuda"
+    assert "each of 1 judge pods: nvidia.com/gpu 1" in devices.lines(written)

@@ -54,6 +54,8 @@ AGENTS = {"workflow.type": "external", "rollout.gateway": {}}
 _PROMPTS = {"name": "questions", "path": "questions.jsonl"}
 EXAMPLES = {"data.train": [{**_PROMPTS, "name": "answers", "phase": "SFT"}, _PROMPTS]}
 SUPERVISED = {**EXAMPLES, "sft": {"steps": 2}}
+OWN_JUDGE = {"verifier.rewards": [{"name": "judged", "type": "judge", "config": {}}]}
+ONE_GPU = {"limits": {"nvidia.com/gpu": "1"}}
 TEACHER = {"model": "better"}
 ADDED = {**TEACHER, "taskReward": True}
 REJECTING = {"mode": "Truncate", "high": "2", "reject": {"metric": "K1", "high": "0.5", "advantages": "Negative"}}
@@ -127,6 +129,24 @@ TABLE: dict[str, Row] = {
         {"model.lora": {}, "model.reference": {"name": "base"}},
         "spec.model.reference is 'base'",
         {"model.lora": {}, f"{LOSS}.klCoef": "0.1"},
+    ),
+    "judge of no one": Row(
+        OWN_JUDGE, "spec.verifier.rewards[0].config.url is ''", {**OWN_JUDGE, "judge": {"model": "good"}}
+    ),
+    "judge at an address": Row(
+        {**OWN_JUDGE, "judge": {"model": "https://host/model"}},
+        "spec.judge.model is 'https://host/model'",
+        {**OWN_JUDGE, "judge": {"model": "s3://bucket/model"}},
+    ),
+    "judge whose host is written": Row(
+        {**OWN_JUDGE, "judge": {"model": "good", "extraArgs": {"host": "0.0.0.0"}}},
+        "spec.judge.extraArgs.host is '0.0.0.0'",
+        {**OWN_JUDGE, "judge": {"model": "good", "extraArgs": {"max_num_seqs": 8}}},
+    ),
+    "judge with too few GPUs": Row(
+        {**OWN_JUDGE, "judge": {"model": "good", "tensorParallelSize": 2, "resources": ONE_GPU}},
+        "spec.judge.resources.limits.nvidia.com/gpu is 1",
+        {**OWN_JUDGE, "judge": {"model": "good", "resources": ONE_GPU}},
     ),
     "teacher alone with a critic": Row(
         {**GAE_PPO, "teacher": TEACHER}, "spec.teacher.taskReward is false", {**GAE_PPO, "teacher": ADDED}

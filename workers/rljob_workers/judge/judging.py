@@ -21,9 +21,12 @@ class Judging:
         judges: Sequence[verdicts.Judge],
         metrics: metrics_module.Metrics,
         max_waiting: int,
+        loaded: asyncio.Event | None = None,
     ) -> None:
-        """`judges` are in the order of `rewards`; rewards of an evaluation suite judge that suite alone."""
-        self._rewards, self._judges, self._metrics = rewards, judges, metrics
+        """`judges` are in the order of `rewards`; rewards of an evaluation suite judge that suite alone. loaded: before
+        it is set nothing is asked, and no deadline of a question begins: a model that is being loaded is no failure.
+        """
+        self._rewards, self._judges, self._metrics, self._loaded = rewards, judges, metrics, loaded
         self._max_waiting, self._num_waiting = max_waiting, 0
 
     async def verify(self, items: Sequence[types.VerifyItem]) -> list[types.Verdict]:
@@ -39,6 +42,8 @@ class Judging:
             raise verify_service.OverloadedError(f"{self._num_waiting} answers wait for a verdict already")
         self._wait_for(len(items))
         try:
+            if self._loaded is not None:
+                await self._loaded.wait()
             return await self._verdicts(items)
         finally:
             self._wait_for(-len(items))

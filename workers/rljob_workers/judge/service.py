@@ -10,7 +10,7 @@ import grpc.aio
 
 from rljob_api import enums, errors, process_config
 from rljob_api.manifest.reward_options import JudgeOptions
-from rljob_workers.judge import calls, judging, transport, verdicts
+from rljob_workers.judge import calls, judging, model_server, transport, verdicts
 from rljob_workers.rpc import channel, verify_service
 from rljob_workers.runtime import clock as clocks
 from rljob_workers.runtime import judge_costs, retry
@@ -46,15 +46,19 @@ def make_judges(
     metrics: metrics_module.Metrics,
     clock: clocks.Clock,
     post: transport.Post = transport.post,
+    own_key: str = "",
 ) -> list[verdicts.Judge]:
-    """Return the judge of each reward. Raises ManifestError for a key that is not there."""
+    """Return the judge of each reward. own_key: that of the model which the judge serves itself. Raises ManifestError
+    for a key that is not there.
+    """
     judges = []
     for reward in config.rewards:
         options = JudgeOptions.model_validate(reward.config)
+        is_own = config.server is not None and config.server.answers_at(options.url)
         door = calls.Calls(
             reward=reward.name,
             options=options,
-            key=key_of(reward, options, environment),
+            key=own_key if is_own else key_of(reward, options, environment),
             metrics=metrics,
             clock=clock,
             post=post,
@@ -94,13 +98,28 @@ class Service:
         environment: Mapping[str, str],
         clock: clocks.Clock | None = None,
         post: transport.Post = transport.post,
+        model: model_server.ModelServer | None = None,
     ) -> None:
-        """Build everything, start nothing. Raises ManifestError for a key that is not there."""
-        self._config, self._clock = config, clock or clocks.SystemClock()
+        """Build everything, start nothing. model: what the judge serves itself. Raises ManifestError for a key that is
+        not there.
+        """
+        self._config, self._clock, self._model = config, clock or clocks.SystemClock(), model
         self.metrics = metrics_module.Metrics(role=enums.Role.JUDGE, job=config.job)
-        self._judges = make_judges(config, environment=environment, metrics=self.metrics, clock=self._clock, post=post)
+        self._judges = make_judges(
+            config,
+            environment=environment,
+            metrics=self.metrics,
+            clock=self._clock,
+            post=post,
+            own_key="" if model is None else model.key,
+        )
+        self._loaded = None if model is None else asyncio.Event()
         self.judging = judging.Judging(
-            rewards=config.rewards, judges=self._judges, metrics=self.metrics, max_waiting=config.max_waiting
+            rewards=config.rewards,
+            judges=self._judges,
+            metrics=self.metrics,
+            max_waiting=config.max_waiting,
+            loaded=self._loaded,
         )
         self._server: grpc.aio.Server | None = None
         self._stopping = asyncio.Event()
@@ -110,12 +129,14 @@ class Service:
         self.port = 0
 
     async def start(self) -> None:
-        """Serve. Raises UnavailableError; `close` is safe after that."""
+        """Serve, and start the model. Raises UnavailableError; `close` is safe after that."""
         self._server = channel.aio_server(self._config)
         verify_service.serve(self.judging, self._server)
         self.port = channel.bind(self._server, f"{self._config.bind_host}:{self._config.port}", self._config.tls)
         await self._server.start()
         logger.info("judge served on %s:%d", self._config.bind_host, self.port)
+        if self._model is not None:
+            await self._model.start()
 
     def ready(self) -> tuple[bool, str]:
         """Return whether every judge has answered once, and if not why. Safe from another thread."""
@@ -126,22 +147,31 @@ class Service:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Return after `stop`. Raises what ended the first questions, which no judge does by not answering."""
+        """Return after `stop`. Raises what ended the first questions, which no judge does by not answering, and what
+        ended the model.
+        """
         first = asyncio.create_task(self._ask_all_once())
-        keeping = asyncio.create_task(self._keep_costs())
         stopped = asyncio.create_task(self._stopping.wait())
+        lasting = [asyncio.create_task(self._keep_costs()), stopped]
+        if self._model is not None:
+            lasting.append(asyncio.create_task(self._model.until_ended()))
         try:
-            await asyncio.wait([first, stopped], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([first, *lasting], return_when=asyncio.FIRST_COMPLETED)
             if first.done():
                 first.result()
-            await asyncio.wait([keeping, stopped], return_when=asyncio.FIRST_COMPLETED)
-            if keeping.done():
-                keeping.result()
+                await asyncio.wait(lasting, return_when=asyncio.FIRST_COMPLETED)
+            for task in lasting:
+                if task.done() and not stopped.done():
+                    task.result()
         finally:
-            for task in (first, keeping, stopped):
+            for task in (first, *lasting):
                 task.cancel()
 
     async def _ask_all_once(self) -> None:
+        if self._model is not None and self._loaded is not None:
+            self._unanswered = "its model is being loaded"
+            await self._model.until_ready()
+            self._loaded.set()
         for reward, judge in zip(self._config.rewards, self._judges, strict=True):
             backoff = retry.Backoff(first_s=1.0, most_s=30.0)
             while (problem := await first_answer(reward.name, judge)) and not problem.answered:
@@ -169,7 +199,9 @@ class Service:
             logger.warning("costs could not be written: %s", error)
 
     async def close(self) -> None:
-        """Refuse new calls, give those under way 5 s, and leave behind what all of them cost."""
+        """Refuse new calls, give those under way 5 s, leave behind what all of them cost, and end the model."""
         if self._server is not None:
             await self._server.stop(_DRAIN_S)
             self._write_costs()
+        if self._model is not None:
+            await self._model.close()

@@ -201,7 +201,7 @@ def resolve_here(manifest: Manifest, *, run_dir: pathlib.Path, uid: str, attempt
         cache_dir=str(cache_dir()),
         ports=resources.free_ports(resolve.num_local_ports(job)),
         num_cores=len(machine),
-        shares=resources.plan_cores(machine, processes),
+        shares=resources.plan_cores(machine, processes, judges=job.spec.judge is not None),
         attempt=attempt,
     )
     return resolve.resolve(job, placement)

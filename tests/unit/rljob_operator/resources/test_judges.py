@@ -124,3 +124,68 @@ def test_the_place_of_the_verifiers_rolls_the_judge_and_the_judges_rewards_do_to
 
     assert hash_of() == hash_of(replicas=3)
     assert len({hash_of(), hash_of(pod={"nodeSelector": {"a": "b"}}), hash_of(rewards=[judge(model="n")])}) == 3
+
+
+@pytest.fixture
+def served(example: Example) -> inputs.Inputs:
+    """A job whose judge has a model of its own, on GPUs."""
+    pod = {
+        "image": "registry.example/rollout@sha256:" + "a" * 64,
+        "nodeSelector": {"pool": "gpus"},
+        "env": [{"name": "HF_ENDPOINT", "value": "https://hub.example"}],
+        "resources": {"limits": {"nvidia.com/gpu": "1"}},
+    }
+    return example.make(
+        device="cuda",
+        model={"name": "org/policy", "source": {"secretName": "hub"}},
+        rollout={"pod": pod},
+        judge={"model": "org/judge", "tensorParallelSize": 2, "resources": {"requests": {"memory": "64Gi"}}},
+        verifier={"rewards": [judge(url="", model=""), judge("far", apiKey=KEY)]},
+    )
+
+
+def test_a_judge_with_a_model_is_made_as_a_rollout_is_with_resources_of_its_own(served: inputs.Inputs) -> None:
+    made: Any = workloads.judge_deployment(served)
+    container, spec = container_of(made), made["spec"]["template"]["spec"]
+    assert spec["nodeSelector"] == {"pool": "gpus"}
+    assert container["resources"] == {
+        "requests": {"cpu": "250m", "memory": "64Gi"},
+        "limits": {"nvidia.com/gpu": "2"},
+    }
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert variables["HF_ENDPOINT"] == "https://hub.example"
+    assert variables["HF_HOME"].endswith("/hub")
+    assert VARIABLE in variables
+    assert container["envFrom"] == [{"secretRef": {"name": "hub"}}]
+    assert {"rljob-cache", "rljob-shm"} <= {each["name"] for each in spec["volumes"]}
+    assert [port["name"] for port in container["ports"]] == ["health", "verify"], "the model is on loopback"
+
+
+def test_a_judge_with_a_model_reaches_where_rollouts_get_theirs(served: inputs.Inputs) -> None:
+    own: Any = network.network_policy(served, J)["spec"]["egress"]
+    rollouts: Any = network.network_policy(served, R)["spec"]["egress"]
+    outside = [rule for rule in rollouts if "ipBlock" in json.dumps(rule)]
+    assert outside
+    assert all(rule in own for rule in outside)
+    assert [port["port"] for port in own[-1]["ports"]] == [443], "and the port of the other judge"
+
+
+def test_a_judge_with_a_model_alone_may_not_reach_every_port(example: Example) -> None:
+    made = example.make(judge={"model": "org/judge"}, verifier={"rewards": [judge(url="", model="")]})
+    egress: Any = network.network_policy(made, J)["spec"]["egress"]
+    assert all(rule.get("ports") for rule in egress)
+
+
+def test_a_judges_pods_change_with_those_of_whom_it_is_placed_with(example: Example, served: inputs.Inputs) -> None:
+    other = {"pod": {"nodeSelector": {"pool": "others"}}}
+    rewards = [judge(url="", model="")]
+    plain, of_rollouts, of_verifiers = (
+        config.template_hash(made, J)
+        for made in (
+            example.make(judge={"model": "org/judge"}, verifier={"rewards": rewards}),
+            example.make(judge={"model": "org/judge"}, verifier={"rewards": rewards}, rollout=other),
+            example.make(judge={"model": "org/judge"}, verifier={"rewards": rewards, **other}),
+        )
+    )
+    assert plain != of_rollouts
+    assert plain == of_verifiers

@@ -18,7 +18,6 @@ from rljob_workers.runtime import device
 # Up to this many cores generation and training share all of them, each with this many threads.
 _SHARED_UP_TO_CORES = 3
 _SHARED_THREADS = 1
-_COMPUTE = (enums.Role.ROLLOUT, enums.Role.TRAINER)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +28,19 @@ class CoreShare:
     num_threads: int
 
 
-def plan_cores(cores: Sequence[int], processes: Mapping[enums.Role, int]) -> dict[enums.Role, tuple[CoreShare, ...]]:
-    """Return one share per process of each role. `processes` counts them: rollout replicas, trainer ranks.
+def plan_cores(
+    cores: Sequence[int], processes: Mapping[enums.Role, int], *, judges: bool = False
+) -> dict[enums.Role, tuple[CoreShare, ...]]:
+    """Return one share per process of each role. `processes` counts them: rollout replicas, trainer ranks. judges:
+    whether the judge computes, with a model of its own.
 
     Raises ValueError if there is no core.
     """
     if not cores:
         raise ValueError("need at least one core")
     plan = {role: (CoreShare(affinity=(), num_threads=1),) * count for role, count in processes.items()}
-    compute = {role: processes[role] for role in _COMPUTE if processes.get(role)}
+    computing = (enums.Role.ROLLOUT, enums.Role.TRAINER, *([enums.Role.JUDGE] if judges else []))
+    compute = {role: processes[role] for role in computing if processes.get(role)}
     if len(cores) <= max(_SHARED_UP_TO_CORES, sum(compute.values())):
         threads = min(_SHARED_THREADS, len(cores))
         return plan | {
@@ -60,15 +63,20 @@ def plan_gpus(
 ) -> dict[str, tuple[str, ...]]:
     """Return the GPUs of each process that computes on some, by its name; none where the job is not for GPUs.
 
-    Every process has its own, rollouts first. On a machine with a single GPU all share it, which takes a written share
-    of its memory for the engine. engine: what the installed one is for, if it tells. Raises ManifestError where there
-    are too few.
+    Every process has its own, in the order of `configs`. On a machine with a single GPU all share it, which takes a
+    written share of its memory for each engine. engine: what the installed one is for, if it tells. Raises
+    ManifestError where there are too few.
     """
-    needed, shares = {}, []
+    needed, shares = {}, list[tuple[str, object]]()
     for name, config in configs.items():
         if isinstance(config, process_config.RolloutConfig) and (config.device == "cuda" or engine != "cpu"):
             needed[name] = config.spec.rollout.engine.num_gpus
-            shares.append(config.spec.rollout.engine.gpu_memory_utilization)
+            share = config.spec.rollout.engine.gpu_memory_utilization
+            shares.append(("spec.rollout.engine.gpuMemoryUtilization", share))
+        elif isinstance(config, process_config.JudgeConfig) and (server := config.server) is not None:
+            if server.device == "cuda" or engine != "cpu":
+                needed[name], share = server.num_gpus, server.extra_args.get("gpu_memory_utilization")
+                shares.append(("spec.judge.extraArgs.gpu_memory_utilization", share))
         elif isinstance(config, process_config.TrainerConfig):
             needed[name] = config.spec.trainer.processes_per_node
     devices = {
@@ -93,18 +101,22 @@ def plan_gpus(
     )
 
 
-def _share_one(shares: Sequence[float | None]) -> None:
-    """Raise ManifestError unless the engines' shares of the one GPU leave the trainer something."""
-    field = "spec.rollout.engine.gpuMemoryUtilization"
-    if None in shares:
+def _share_one(shares: Sequence[tuple[str, object]]) -> None:
+    """Raise ManifestError unless the engines' shares of the one GPU, by the fields that say them, leave the trainer
+    something.
+    """
+    for field, share in shares:
+        if not isinstance(share, int | float):
+            raise errors.ManifestError(
+                f"{field} is {'unset' if share is None else repr(share)}, but engines and trainer share one GPU here:"
+                " write the share of each engine, such as 0.4"
+            )
+    written = [share for _, share in shares if isinstance(share, int | float)]
+    if sum(written) >= 1.0:
+        listed = " and ".join(f"{field} {share}" for field, share in dict(shares).items())
         raise errors.ManifestError(
-            f"{field} is unset, but rollouts and trainer share one GPU here: write the share of each rollout, such as"
-            ' "0.4"'
-        )
-    if sum(share or 0.0 for share in shares) >= 1.0:
-        raise errors.ManifestError(
-            f"{field} is '{shares[0]:g}', but {len(shares)} rollouts and the trainer share one GPU here: write a share"
-            " that leaves the trainer something"
+            f"{listed}: {len(shares)} engines and the trainer share one GPU here: write shares that leave the trainer"
+            " something"
         )
 
 

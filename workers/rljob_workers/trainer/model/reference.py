@@ -2,14 +2,13 @@
 own, or the trained model without its adapter.
 """
 
-import contextlib
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 
-from rljob_api import errors, process_config
+from rljob_api import process_config
 from rljob_api.manifest.job import JobSpec
 from rljob_workers.models import builtin, vocabulary
 from rljob_workers.trainer.engine import mfu
@@ -92,7 +91,7 @@ def load(config: process_config.TrainerConfig, device: torch.device, *, place: P
     """Return the model of spec.model.reference, or None where none is loaded. Raises ManifestError if it is missing."""
     if config.reference is None:
         return None
-    with _named("spec.model.reference.name"):
+    with builtin.named("spec.model.reference.name"):
         folder = builtin.ensure_model(config.reference)
         return FrozenModel(config.spec, folder, device, name=config.reference.name, place=place)
 
@@ -105,19 +104,9 @@ def load_teacher(
     """
     if config.teacher is None:
         return None
-    with _named("spec.teacher.model"):
+    with builtin.named("spec.teacher.model"):
         folder = builtin.ensure_model(config.teacher)
     tokenizer = builtin.ensure_tokenizer(config.model, config.spec.model.tokenizer, model_dir)
     vocabulary.check_teacher(config.teacher.name, folder, policy=model_dir, tokenizer=tokenizer)
-    with _named("spec.teacher.model"):
+    with builtin.named("spec.teacher.model"):
         return FrozenModel(config.spec, folder, device, name=config.teacher.name, place=place)
-
-
-@contextlib.contextmanager
-def _named(field: str) -> Iterator[None]:
-    """Let errors about a model's files name the field that the model is from."""
-    try:
-        yield
-    except errors.ManifestError as error:
-        problems = (text.replace("spec.model.name", field, 1) for text in error.problems)
-        raise errors.ManifestError(*problems) from error

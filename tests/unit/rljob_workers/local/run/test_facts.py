@@ -91,9 +91,9 @@ def test_one_gpu_is_shared_where_the_engine_leaves_the_trainer_a_part_of_its_mem
 @pytest.mark.parametrize(
     ("rollouts", "share", "said"),
     [
-        (1, "", "spec.rollout.engine.gpuMemoryUtilization is unset, but rollouts and trainer share one GPU here"),
-        (1, "1", "spec.rollout.engine.gpuMemoryUtilization is '1', but 1 rollouts and the trainer share one GPU"),
-        (2, "0.5", "spec.rollout.engine.gpuMemoryUtilization is '0.5', but 2 rollouts and the trainer share one GPU"),
+        (1, "", "spec.rollout.engine.gpuMemoryUtilization is unset, but engines and trainer share one GPU here"),
+        (1, "1", "spec.rollout.engine.gpuMemoryUtilization 1: 1 engines and the trainer share one GPU"),
+        (2, "0.5", "spec.rollout.engine.gpuMemoryUtilization 0.5: 2 engines and the trainer share one GPU"),
     ],
 )
 def test_one_gpu_is_not_shared_without_a_part_for_the_trainer(

@@ -12,6 +12,7 @@ from rljob_api import errors
 from rljob_api.manifest.rollout import EngineSpec
 from rljob_testing.sections import section
 from rljob_workers.rollout.engines.vllm import engine, patches
+from rljob_workers.runtime import device
 
 
 @dataclasses.dataclass
@@ -58,7 +59,7 @@ def test_blocks_are_as_small_as_the_processors_kernel_takes_them(
 
 
 def test_only_the_engine_for_cpus_does_without_the_compiler() -> None:
-    cpu, cuda = (engine.environment(num_threads=2, kind=kind) for kind in ("cpu", "cuda"))
+    cpu, cuda = (device.engine_environment(num_threads=2, kind=kind) for kind in ("cpu", "cuda"))
     assert cpu["TORCHDYNAMO_DISABLE"] == "1"
     # Switched off, graphs would be captured of what nothing has compiled.
     assert "TORCHDYNAMO_DISABLE" not in cuda

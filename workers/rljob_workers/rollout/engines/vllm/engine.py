@@ -35,7 +35,6 @@ T = TypeVar("T")
 # With 128, vLLM's default on CPUs, short prompts share no prefix.
 CPU_BLOCK_TOKENS, SMALL_BLOCK_TOKENS = 32, 16
 CPU_MAX_KV_BYTES = 4 << 30
-_READY_TIMEOUT_S = 24 * 3600
 # What vLLM's kernels are made for.
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _OURS = (
@@ -43,28 +42,6 @@ _OURS = (
     "distributed_executor_backend", "worker_extension_cls", "weight_transfer_config", "generation_config",
     "enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank", "scheduling_policy", "limit_mm_per_prompt",
 )  # fmt: skip
-
-
-def environment(*, num_threads: int, kind: device.Kind) -> dict[str, str]:
-    """Return the variables that must be set before vllm is imported; the engine process inherits them.
-
-    kind: what the installed build of vLLM computes on.
-    """
-    variables = {
-        # Its own 600 s would end the start of a large model on a slow disk; restarts have a limit in sync/receiver.py.
-        "VLLM_ENGINE_READY_TIMEOUT_S": str(_READY_TIMEOUT_S),
-        # gRPC threads run before the engine process starts: fork_server.py, or a new interpreter, but never a fork.
-        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-        "VLLM_CONFIGURE_LOGGING": "0",
-        "VLLM_NO_USAGE_STATS": "1",
-        # Idle OpenMP threads sleep: the trainer may share the cores.
-        "OMP_WAIT_POLICY": "PASSIVE",
-    }
-    if kind == "cpu":
-        # Inductor wants a compiler even under enforce_eager and gains nothing on CPU. On CUDA it compiles, and graphs
-        # are captured of what it made.
-        variables |= {"TORCHDYNAMO_DISABLE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    return variables | ({"OMP_NUM_THREADS": str(num_threads)} if num_threads else {})
 
 
 class VllmEngine:
@@ -436,7 +413,9 @@ def _versions(output: "CompletionOutput", count: int) -> tuple[int, ...]:
 
 
 REGISTRATION = base.Registration(
-    environment=lambda num_threads: environment(num_threads=num_threads, kind=device.engine_kind("vllm") or "cpu"),
+    environment=lambda num_threads: device.engine_environment(
+        num_threads=num_threads, kind=device.engine_kind("vllm") or "cpu"
+    ),
     make=VllmEngine,
     expose_metrics=metrics.expose,
     serves_adapters=True,
