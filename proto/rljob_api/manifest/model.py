@@ -206,6 +206,14 @@ def _leaves(path: str) -> bool:
     return path.startswith("/") or ".." in path.split("/")
 
 
+def _misnamed(section: str, model: str, revision: str | None) -> Iterator[Problem]:
+    """Yield what is wrong with the model and revision of a section that is loaded as it is named."""
+    if "://" in model and not is_object_uri(model):
+        yield "model", model, f"an address must be {OBJECT_URI_FORM}"
+    if revision is not None and (is_object_uri(model) or model.startswith(BUILTIN)):
+        yield "revision", revision, no_effect(f"{section}.model is '{model}', which has no revisions")
+
+
 class TeacherSpec(Section):
     """On-policy distillation: a frozen model scores the tokens that the policy sampled, and the policy learns from the
     per-token reverse KL to it (docs/distillation.md).
@@ -244,10 +252,7 @@ class TeacherSpec(Section):
         ),
     )
     def names_a_model_to_learn_from(self) -> Iterator[Problem]:
-        if "://" in self.model and not is_object_uri(self.model):
-            yield "model", self.model, f"an address must be {OBJECT_URI_FORM}"
-        if self.revision is not None and (is_object_uri(self.model) or self.model.startswith(BUILTIN)):
-            yield "revision", self.revision, no_effect(f"teacher.model is '{self.model}', which has no revisions")
+        yield from _misnamed("teacher", self.model, self.revision)
         if self.coef <= 0:
             yield "coef", self.coef, "it must be above 0: leave teacher out for none"
 
@@ -296,10 +301,7 @@ class JudgeSpec(Section):
 
     @rule(_address("model"))
     def names_a_model_that_judges(self) -> Iterator[Problem]:
-        if "://" in self.model and not is_object_uri(self.model):
-            yield "model", self.model, f"an address must be {OBJECT_URI_FORM}"
-        if self.revision is not None and (is_object_uri(self.model) or self.model.startswith(BUILTIN)):
-            yield "revision", self.revision, no_effect(f"judge.model is '{self.model}', which has no revisions")
+        yield from _misnamed("judge", self.model, self.revision)
 
     @rule()
     def extra_options_are_extra(self) -> Iterator[Problem]:
