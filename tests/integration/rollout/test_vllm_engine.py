@@ -9,6 +9,7 @@ import pytest
 
 from rljob_api import errors, types
 from rljob_api.enums import ReceiverState
+from rljob_testing import engine_rig
 from rljob_workers.rollout import generation
 from rljob_workers.rollout.sync import receiver
 
@@ -40,9 +41,7 @@ def take(rig, version: int) -> types.WeightSync:
 def test_logprobs_are_those_of_the_distribution_at_the_sampling_temperature(rig, folders, temperature) -> None:
     take_if_needed(rig, 0)
     result = generate(rig, types.Sampling(temperature=temperature, max_tokens=16, ignore_eos=True))
-    expected = reference_logprobs(folders[0], PROMPT, result.output_ids, temperature)
-    # bf16 engine against an fp32 reference.
-    assert max(abs(a - b) for a, b in zip(result.logprobs, expected, strict=True)) < 0.12
+    engine_rig.assert_near(result.logprobs, reference_logprobs(folders[0], PROMPT, result.output_ids, temperature))
     assert set(result.versions) == {0}
 
 
@@ -79,8 +78,7 @@ def test_after_an_update_every_layer_is_the_new_one(rig, folders, version) -> No
     """The tied head too: on CPU vLLM keeps a packed copy of it that a reload alone would leave old."""
     assert take(rig, version).failure == ""
     result = generate(rig, types.Sampling(max_tokens=16, ignore_eos=True))
-    expected = reference_logprobs(folders[version], PROMPT, result.output_ids, 1.0)
-    assert max(abs(a - b) for a, b in zip(result.logprobs, expected, strict=True)) < 0.12
+    engine_rig.assert_near(result.logprobs, reference_logprobs(folders[version], PROMPT, result.output_ids, 1.0))
     assert set(result.versions) == {version}
     assert rig.receiver.served == receiver.Served(version=types.VersionId(version), step=version)
 
@@ -131,8 +129,7 @@ def test_a_new_request_finds_no_prefix_of_the_old_weights(rig, folders) -> None:
     generate(rig, GREEDY, prompt=prompt)
     take_if_needed(rig, 3)
     result = generate(rig, dataclasses.replace(GREEDY, max_tokens=8), prompt=prompt)
-    expected = reference_logprobs(folders[3], prompt, result.output_ids, 1.0)
-    assert max(abs(a - b) for a, b in zip(result.logprobs, expected, strict=True)) < 0.12
+    engine_rig.assert_near(result.logprobs, reference_logprobs(folders[3], prompt, result.output_ids, 1.0))
 
 
 def test_all_that_earlier_requests_began_with_is_found_in_the_cache(rig) -> None:
@@ -207,8 +204,7 @@ def test_a_loader_that_raises_midway_is_recovered_forward_with_exact_results(rig
     assert rig.receiver.syncs[-2].failure.startswith("apply: EngineError"), "what broke is told although it was mended"
     assert rig.receiver.state is ReceiverState.SERVING
     result = generate(rig, types.Sampling(max_tokens=8, ignore_eos=True))
-    expected = reference_logprobs(folders[2], PROMPT, result.output_ids, 1.0)
-    assert max(abs(a - b) for a, b in zip(result.logprobs, expected, strict=True)) < 0.12
+    engine_rig.assert_near(result.logprobs, reference_logprobs(folders[2], PROMPT, result.output_ids, 1.0))
     assert set(result.versions) == {2}
 
 
@@ -238,8 +234,8 @@ def test_answers_that_a_broken_load_gave_up_go_on_from_their_tokens_with_exact_r
     cut = next((result for result in results if len(set(result.versions)) == 2), None)
     assert cut is not None, "the load broke while answers were sampled"
     before = cut.versions.index(2)
-    expected = reference_logprobs(folders[2], PROMPT + cut.output_ids[:before], cut.output_ids[before:], 1.0)
-    assert max(abs(a - b) for a, b in zip(cut.logprobs[before:], expected, strict=True)) < 0.12
+    kept, sampled = cut.output_ids[:before], cut.output_ids[before:]
+    engine_rig.assert_near(cut.logprobs[before:], reference_logprobs(folders[2], PROMPT + kept, sampled, 1.0))
 
 
 def test_a_layout_that_lacks_a_tensor_is_refused_by_the_engine(rig) -> None:

@@ -90,8 +90,8 @@ def arguments(
     options |= server.extra_args
     # The last word on an option counts, and these are not the manifest's to choose.
     fixed = {"served_model_name": process_config.OWN_JUDGE, "host": "127.0.0.1", "port": server.port}
-    given = (options | fixed).items()
-    return ["--model", str(folder), *(word for key, value in given for word in _words(key, value))]
+    chosen = options | fixed
+    return ["--model", str(folder), *(word for key, value in chosen.items() for word in _words(key, value))]
 
 
 def _words(key: str, value: object) -> Iterator[str]:
