@@ -132,6 +132,8 @@ def _images(observed: Observed, settings: JobSettings) -> dict[enums.Role, str]:
     if spec.agents is not None:
         pods[enums.Role.AGENTS] = spec.agents.pod
     from_manifest = {role: pod.image for role, pod in pods.items() if pod.image}
+    if spec.environment is not None and spec.environment.image:
+        from_manifest[enums.Role.ENVIRONMENT] = spec.environment.image
     images = pinning.images(
         {} if _is_suspended(observed) else observed.images, settings=settings.images, job=from_manifest
     )

@@ -228,7 +228,10 @@ class EnvironmentSpec(Section):
     resources: ResourcesSpec = Field(
         default=ResourcesSpec(),
         description="Of each pod, requests equal to limits. Default: a cpu, and what all places need at their limits."
-        " Image, nodes and RuntimeClass are those of verifier.",
+        " Nodes and RuntimeClass are those of verifier.",
+    )
+    image: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
+        default=None, description="With the programs that episodes need. Default: the image of verifier."
     )
 
     @rule()

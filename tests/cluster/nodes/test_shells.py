@@ -15,7 +15,7 @@ import pytest
 from rljob_api import cluster_placement, types
 from rljob_testing import rollout as fakes
 from rljob_testing import shells
-from rljob_testing.cluster import forwarding, whole_job
+from rljob_testing.cluster import forwarding, images, whole_job
 from rljob_testing.cluster.full import FullCluster
 from rljob_testing.cluster.whole_job import Watched
 from rljob_workers.rollout import generation, wait_accounting
@@ -46,6 +46,8 @@ JOB: dict[str, object] = {
     "security.tls": "Disabled",
     "workflow": {"type": "tool_use", "config": {"tools": ["shell"], "notation": "terminal"}},
     "environment": {
+        # Another one than the verifiers': it has torch, which no grader needs.
+        "image": images.WORKER.name,
         "replicas": 2,
         "places": NUM_PLACES,
         "memory": "128Mi",
@@ -113,6 +115,15 @@ def lease(number: int) -> types.GroupLease:
         columns={"prompt": "$ ", "tests": ["test -f left", "test -f planted.py", 'test -z "$PLANTED"']},
     )
     return fakes.make_lease(f"lease-{number}", prompt=record, group_size=1, sampling=types.Sampling(max_tokens=512))
+
+
+def test_environments_run_the_image_of_their_own(job: Watched, operator: FullCluster) -> None:
+    def images_of(role: str) -> list[str]:
+        path = "jsonpath={.items[*].spec.containers[*].image}"
+        return operator.kubectl("get", "pods", f"--selector=rljob.dev/role={role}", "--output", path).stdout.split()
+
+    assert images_of("environment") == [images.WORKER.name] * 2
+    assert images_of("verifier") == [images.SLIM.name]
 
 
 async def test_a_stopped_kubelet_costs_no_episode_and_no_place_has_anything_of_another(

@@ -13,7 +13,7 @@ from rljob_workers.models import builtin
 from rljob_workers.runtime import boot, device, machine
 
 # On processors vLLM would take nearly all of the memory for its key-value cache. A page costs nothing until it is used.
-_CPU_KV_BYTES = 2 << 30
+CPU_KV_BYTES = 2 << 30
 _SERVER = "vllm.entrypoints.launchers.api_server.entry"
 
 
@@ -86,7 +86,7 @@ def arguments(
     if server.max_model_len:
         options["max_model_len"] = server.max_model_len
     if kind == "cpu":
-        options |= {"dtype": cpu_dtype, "enforce_eager": True, "kv_cache_memory_bytes": _CPU_KV_BYTES}
+        options |= {"dtype": cpu_dtype, "enforce_eager": True, "kv_cache_memory_bytes": CPU_KV_BYTES}
     options |= server.extra_args
     # The last word on an option counts, and these are not the manifest's to choose.
     fixed = {"served_model_name": process_config.OWN_JUDGE, "host": "127.0.0.1", "port": server.port}

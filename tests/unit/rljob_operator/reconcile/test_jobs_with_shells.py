@@ -4,7 +4,7 @@ import dataclasses
 
 from rljob_api import enums
 from rljob_api.conditions import ConditionType as Type
-from rljob_operator.model import Observed, Pod, ref_of
+from rljob_operator.model import Child, Observed, Pod, ref_of
 from rljob_operator.reconcile import conditions
 from rljob_operator.reconcile.desired import desired_objects
 from rljob_operator.reconcile.suspend import PodsLeft, SuspendStage, stage
@@ -24,6 +24,25 @@ def test_an_environment_has_the_image_of_the_verifiers() -> None:
     assert made.problems == ()
     (deployment,) = (each for each in made.workloads(1) if ref_of(each).name == "job-environment")
     assert "'image': 'example/verifier:1'" in str(deployment)
+
+
+def test_an_environment_with_an_image_of_its_own_leaves_verifiers_alone() -> None:
+    job = operator_job({**WITH_SHELLS, "environment": {"image": "example/toolchain:2"}})
+    objects = desired_objects(Observed(job=job), SETTINGS).workloads(1)
+    texts = {ref_of(each).name: str(each) for each in objects if ref_of(each).kind == "Deployment"}
+    assert "'image': 'example/toolchain:2'" in texts["job-environment"]
+    assert [name for name, text in texts.items() if "toolchain" in text] == ["job-environment"]
+
+
+def test_a_started_job_keeps_the_images_of_its_environments_and_verifiers() -> None:
+    job = operator_job({**WITH_SHELLS, "environment": {"image": "example/toolchain:2"}})
+    made = desired_objects(Observed(job=job), SETTINGS)
+    children = {ref_of(each): Child(ref=ref_of(each), uid="c", manifest=each) for each in made.first}
+    later = JobSettings(images={role: f"example/{role}:2" for role in enums.STANDARD_ROLES})
+    again = desired_objects(Observed(job=job, children=children), later).workloads(1)
+    texts = {ref_of(each).name: str(each) for each in again if ref_of(each).kind == "Deployment"}
+    assert "'image': 'example/toolchain:2'" in texts["job-environment"]
+    assert "'image': 'example/verifier:1'" in texts["job-verifier"]
 
 
 def test_who_runs_what_the_policy_wrote_is_ready_once_an_environment_is_too() -> None:

@@ -29,6 +29,7 @@ _ZERO_3_BUCKET, _ZERO_3_BUFFER_BYTES = 500_000_000, 8
 # Of a program on a CPU with its libraries, whatever the model; a rollout's with its engine's.
 PROGRAM_BYTES = {
     "coordinator": 200_000_000,
+    "judge": 100_000_000,
     "rollout": 2_000_000_000,
     "runner": 100_000_000,
     "trainer": 800_000_000,
@@ -85,13 +86,14 @@ class MachineEstimate:
 
     trainer_bytes: int
     rollout_bytes: int
+    judge_bytes: int
     other_bytes: int
     mapped_bytes: int
 
     @property
     def total_bytes(self) -> int:
         """Return what must be there; mapped pages may be."""
-        return self.trainer_bytes + self.rollout_bytes + self.other_bytes
+        return self.trainer_bytes + self.rollout_bytes + self.judge_bytes + self.other_bytes
 
 
 def bytes_per_param(*, zero_stage: int, num_ranks: int, fp32_gradients: bool = False) -> float:
@@ -177,10 +179,13 @@ def memory_estimate(
     )
 
 
-def on_one_cpu(needed: MemoryEstimate, *, zero_stage: int, num_ranks: int, num_rollouts: int) -> MachineEstimate:
+def on_one_cpu(
+    needed: MemoryEstimate, *, zero_stage: int, num_ranks: int, num_rollouts: int, judge_bytes: int = 0
+) -> MachineEstimate:
     """Return what a job takes of a machine without GPUs: its processes' own pages, libraries included.
 
     Weights that no one trains stay in the pages of their files, but under ZeRO-3, which divides copies of them.
+    judge_bytes: weights and cache of a model that the judge serves, 0 for none.
     """
     mapped = needed.frozen_bytes + needed.reference_bytes + needed.teacher_bytes if zero_stage < 3 else 0
     rank = needed.trainer_rank_bytes - mapped + PROGRAM_BYTES["trainer"]
@@ -188,6 +193,8 @@ def on_one_cpu(needed: MemoryEstimate, *, zero_stage: int, num_ranks: int, num_r
     return MachineEstimate(
         trainer_bytes=num_ranks * rank + needed.host_image_bytes,
         rollout_bytes=num_rollouts * rollout,
+        # Its server is an engine as a rollout's is.
+        judge_bytes=judge_bytes and judge_bytes + PROGRAM_BYTES["judge"] + PROGRAM_BYTES["rollout"],
         other_bytes=PROGRAM_BYTES["coordinator"] + PROGRAM_BYTES["verifier"] + PROGRAM_BYTES["runner"],
         mapped_bytes=mapped,
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from rljob_api import process_config
 from rljob_api.resolve import ResolvedJob
 from rljob_workers.local.checks import memory
-from rljob_workers.models import builtin, families, vision, vocabulary
+from rljob_workers.models import builtin, families, serve, vision, vocabulary
 from rljob_workers.runtime import device, machine
 from rljob_workers.weights import deadlines, safetensors_file
 
@@ -111,6 +111,7 @@ def lines(resolved: ResolvedJob) -> list[str]:
         f"each of {len(resolved.rollouts)} rollouts: {_gb(needed.weight_bytes + needed.kv_bytes)} "
         f"(weights {_gb(needed.weight_bytes)}, full key-value cache {_gb(needed.kv_bytes)}), besides the engine itself,"
         f" and {_gb(needed.version_bytes)} on its host for the image of a version",
+        *_judge_lines(resolved),
         *_machine_lines(resolved, needed),
     ]
 
@@ -125,20 +126,51 @@ def _machine_lines(resolved: ResolvedJob, needed: memory.MemoryEstimate) -> list
         if whole.mapped_bytes
         else ""
     )
+    judge = f", judge {_gb(whole.judge_bytes)}" if whole.judge_bytes else ""
     return [
         f"all of it on this machine's CPU: {_gb(whole.total_bytes)} (trainer {_gb(whole.trainer_bytes)}, rollouts"
-        f" {_gb(whole.rollout_bytes)}, others {_gb(whole.other_bytes)}){mapped}"
+        f" {_gb(whole.rollout_bytes)}{judge}, others {_gb(whole.other_bytes)}){mapped}"
     ]
 
 
 def _on_this_cpu(resolved: ResolvedJob, needed: memory.MemoryEstimate) -> memory.MachineEstimate:
-    trainer = resolved.trainer.spec.trainer
+    trainer, judge = resolved.trainer.spec.trainer, _judge_needs(resolved)
     return memory.on_one_cpu(
         needed,
         zero_stage=trainer.deepspeed.zero_stage,
         num_ranks=trainer.world_size,
         num_rollouts=len(resolved.rollouts),
+        judge_bytes=0 if judge is None else sum(judge),
     )
+
+
+def _judge_needs(resolved: ResolvedJob) -> tuple[int, int] | None:
+    """Return bytes of weights and of cache of the model that the judge serves; None without one, or if its shape is not
+    known here.
+    """
+    server = None if resolved.judge is None else resolved.judge.server
+    shape = None if server is None else shape_of(server.model)
+    if server is None or shape is None:
+        return None
+    dtype = machine.dtype_for_this_cpu("bfloat16") if _computes_on_cpu(resolved) else "bfloat16"
+    # What vLLM may do at once, where nothing else is said, needs more than the cache has.
+    tokens = (server.max_model_len or 0) * _int(server.extra_args.get("max_num_seqs"))
+    most = _int(server.extra_args.get("kv_cache_memory_bytes")) or serve.CPU_KV_BYTES
+    cache = memory.kv_bytes_per_token(shape, dtype) * tokens
+    return memory.BYTES_PER_PARAM[dtype] * shape.num_params, min(cache or most, most)
+
+
+def _judge_lines(resolved: ResolvedJob) -> list[str]:
+    server = None if resolved.judge is None else resolved.judge.server
+    if server is None:
+        return []
+    needs = _judge_needs(resolved)
+    if needs is None:
+        return [f"judge: unknown, {server.model.name} has no config.json on this machine; it is in no sum below"]
+    weights, cache = needs
+    if not _computes_on_cpu(resolved):
+        return [f"judge: {_gb(weights)} of weights; its cache has what gpu_memory_utilization leaves it"]
+    return [f"judge: {_gb(weights + cache)} (weights {_gb(weights)}, full key-value cache {_gb(cache)})"]
 
 
 def _computes_on_cpu(resolved: ResolvedJob) -> bool:

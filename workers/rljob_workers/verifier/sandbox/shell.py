@@ -24,7 +24,7 @@ from rljob_workers.verifier.sandbox.scratch import Scratch
 SHELL = "/bin/sh"
 # Programs, and what they run and read in turn.
 _PROGRAMS = ("/bin", "/usr/bin", "/usr/local/bin", "/usr/libexec", "/lib", "/lib64", "/usr/lib", "/usr/lib64")
-_DATA = ("/usr/share",)
+_DATA = ("/usr/share", "/usr/include")
 _RUN = int(landlock.Fs.READ_FILE | landlock.Fs.READ_DIR | landlock.Fs.EXECUTE)
 _READ = int(landlock.Fs.READ_FILE | landlock.Fs.READ_DIR)
 _DEVICES = {

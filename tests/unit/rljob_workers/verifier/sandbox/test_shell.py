@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import pathlib
+import shutil
 import stat
 from collections.abc import Iterator
 
@@ -49,6 +50,24 @@ def test_everyday_commands_work_without_a_complaint(place: shell.Place) -> None:
     lines = ["two", "a/g", "./a/g:two", "./link:two", "a/b/f", "ran", "y", "4", "42"]
     # A link is not followed by grep -r.
     assert outcome.stdout.decode().splitlines() == [line for line in lines if line != "./link:two"]
+
+
+TOOLCHAIN = [name for name in ("gcc", "make", "git") if shutil.which(name) is None]
+
+
+@pytest.mark.skipif(bool(TOOLCHAIN), reason=f"needs {' and '.join(TOOLCHAIN)}")
+def test_a_repository_with_a_program_in_c_is_built_tested_and_committed(place: shell.Place) -> None:
+    script = r"""
+    set -e
+    export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
+    printf '#include <stdio.h>\nint main(void) { printf("%%d\\n", 6 * 7); return 0; }\n' > answer.c
+    printf 'test: answer\n\ttest $$(./answer) = 42\nanswer: answer.c\n\tgcc -O1 -o answer answer.c\n' > Makefile
+    make test > built; git init --quiet .; git add answer.c Makefile; git commit --quiet -m first
+    echo '// changed' >> answer.c; git diff --stat; git stash --quiet; git log --format=%s; git checkout --quiet -b other
+    """
+    outcome = place.open("e").exec(script, timeout_s=PATIENT_S, max_output=10_000)
+    assert (outcome.exit_code, outcome.stopped) == (0, ""), outcome
+    assert outcome.stdout.decode().splitlines()[-1] == "first"
 
 
 def test_files_are_there_for_the_next_command_and_variables_folder_and_processes_are_not(place: shell.Place) -> None:
