@@ -12,7 +12,7 @@ from rljob_api import enums, errors, process_config
 from rljob_workers.models import builtin
 from rljob_workers.runtime import boot, device, machine
 
-# On processors vLLM would take nearly all of the memory for its key-value cache. A page costs nothing until it is used.
+# On processors vLLM would take nearly all of the memory for its key-value cache; what it takes it fills from the start.
 CPU_KV_BYTES = 2 << 30
 _SERVER = "vllm.entrypoints.launchers.api_server.entry"
 

@@ -26,10 +26,11 @@ FP32_GRADIENT_BYTES = 2
 # Of stage 3, whatever the ranks: DeepSpeed's default bucket for gradients in fp32, and about as much again for what is
 # gathered and reduced. Measured in tests/integration/trainer/test_memory.py.
 _ZERO_3_BUCKET, _ZERO_3_BUFFER_BYTES = 500_000_000, 8
-# Of a program on a CPU with its libraries, whatever the model; a rollout's with its engine's.
+# Of a program on a CPU with its libraries, whatever the model; a rollout's with its engine's, a judge's with the server
+# in front of another engine.
 PROGRAM_BYTES = {
     "coordinator": 200_000_000,
-    "judge": 100_000_000,
+    "judge": 800_000_000,
     "rollout": 2_000_000_000,
     "runner": 100_000_000,
     "trainer": 800_000_000,
@@ -193,7 +194,6 @@ def on_one_cpu(
     return MachineEstimate(
         trainer_bytes=num_ranks * rank + needed.host_image_bytes,
         rollout_bytes=num_rollouts * rollout,
-        # Its server is an engine as a rollout's is.
         judge_bytes=judge_bytes and judge_bytes + PROGRAM_BYTES["judge"] + PROGRAM_BYTES["rollout"],
         other_bytes=PROGRAM_BYTES["coordinator"] + PROGRAM_BYTES["verifier"] + PROGRAM_BYTES["runner"],
         mapped_bytes=mapped,

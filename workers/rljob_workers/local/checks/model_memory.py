@@ -153,11 +153,8 @@ def _judge_needs(resolved: ResolvedJob) -> tuple[int, int] | None:
     if server is None or shape is None:
         return None
     dtype = machine.dtype_for_this_cpu("bfloat16") if _computes_on_cpu(resolved) else "bfloat16"
-    # What vLLM may do at once, where nothing else is said, needs more than the cache has.
-    tokens = (server.max_model_len or 0) * _int(server.extra_args.get("max_num_seqs"))
-    most = _int(server.extra_args.get("kv_cache_memory_bytes")) or serve.CPU_KV_BYTES
-    cache = memory.kv_bytes_per_token(shape, dtype) * tokens
-    return memory.BYTES_PER_PARAM[dtype] * shape.num_params, min(cache or most, most)
+    cache = _int(server.extra_args.get("kv_cache_memory_bytes")) or serve.CPU_KV_BYTES
+    return memory.BYTES_PER_PARAM[dtype] * shape.num_params, cache
 
 
 def _judge_lines(resolved: ResolvedJob) -> list[str]:
@@ -170,7 +167,7 @@ def _judge_lines(resolved: ResolvedJob) -> list[str]:
     weights, cache = needs
     if not _computes_on_cpu(resolved):
         return [f"judge: {_gb(weights)} of weights; its cache has what gpu_memory_utilization leaves it"]
-    return [f"judge: {_gb(weights + cache)} (weights {_gb(weights)}, full key-value cache {_gb(cache)})"]
+    return [f"judge: {_gb(weights + cache)} (weights {_gb(weights)}, key-value cache {_gb(cache)})"]
 
 
 def _computes_on_cpu(resolved: ResolvedJob) -> bool:

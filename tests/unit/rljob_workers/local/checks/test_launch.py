@@ -17,7 +17,7 @@ from rljob_workers.local import prepare
 from rljob_workers.local.checks import model_memory, preflight
 from rljob_workers.local.run import failure_policy, launch
 from rljob_workers.local.rundir import journal, layout
-from rljob_workers.runtime import device
+from rljob_workers.runtime import device, machine
 
 MANIFEST = """
 apiVersion: rljob.dev/v1alpha1
@@ -196,6 +196,33 @@ def test_plan_says_how_much_of_the_model_an_adapter_trains_and_what_a_version_we
         " is shared, which saves 0.27 GB on each rank"
     )
     assert model_memory.update_lines(resolved)[0] == "version: 1.8 MB, the adapter alone, in bfloat16"
+
+
+def judged_by(tmp_path: pathlib.Path, **judge: object) -> list[str]:
+    manifest = yaml.safe_load(MANIFEST)
+    manifest["spec"] |= {"device": "cpu", "judge": judge}
+    manifest["spec"]["verifier"] = {"rewards": [{"name": "graded", "type": "judge", "config": {}}]}
+    text = yaml.safe_dump(manifest)
+    made = prepare.Manifest(job=load_manifest(text), text=text, path=tmp_path / "job.yaml")
+    return model_memory.lines(prepare.resolve_here(made, run_dir=tmp_path / "run", uid="u-1"))
+
+
+def test_plan_counts_the_model_that_the_judge_serves(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "dtype_for_this_cpu", lambda dtype: dtype)
+    small = "builtin:smollm2-135m-instruct"
+    lines = judged_by(tmp_path, model=small, extraArgs={"kv_cache_memory_bytes": 256 << 20})
+    # 2 B x 134.5 M.
+    assert "judge: 0.54 GB (weights 0.27 GB, key-value cache 0.27 GB)" in lines
+    lines = judged_by(tmp_path, model=small)
+    assert "judge: 2.42 GB (weights 0.27 GB, key-value cache 2.15 GB)" in lines, "2 GiB unless it is said"
+    # 4.95 GB were measured with it: server 0.77, engine 0.71, its worker 3.43, the judge 0.04.
+    assert ", judge 5.22 GB, " in lines[-1]
+
+
+def test_plan_says_of_a_judge_whose_model_is_not_here_that_it_is_in_no_sum(tmp_path: pathlib.Path) -> None:
+    lines = judged_by(tmp_path, model="example/judge-8b")
+    assert "judge: unknown, example/judge-8b has no config.json on this machine; it is in no sum below" in lines
+    assert "judge" not in lines[-1]
 
 
 @pytest.mark.parametrize(("gigabytes", "warned"), [(1, False), (10, True)])

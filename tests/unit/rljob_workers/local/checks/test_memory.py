@@ -109,6 +109,15 @@ def test_a_teacher_adds_its_own_weights_which_zero_3_divides_and_a_cpu_maps() ->
     assert on_cpu.total_bytes == on_one_cpu(without, zero_stage=2, num_ranks=4, num_rollouts=1).total_bytes
 
 
+def test_a_model_that_the_judge_serves_is_a_second_engine_on_the_machine() -> None:
+    needed = estimate_of(SMOLLM2_135M, zero_stage=0, num_ranks=1)
+    alone = on_one_cpu(needed, zero_stage=0, num_ranks=1, num_rollouts=1)
+    judged = on_one_cpu(needed, zero_stage=0, num_ranks=1, num_rollouts=1, judge_bytes=460_000_000)
+    assert alone.judge_bytes == 0
+    assert judged.total_bytes - alone.total_bytes == judged.judge_bytes
+    assert judged.judge_bytes > 460_000_000 + 1_000_000_000, "its libraries take memory too"
+
+
 def test_an_adapter_trains_rank_times_inputs_and_outputs_of_each_matrix_and_its_versions_hold_that_alone() -> None:
     shape = ModelShape(
         num_params=1_000_000,

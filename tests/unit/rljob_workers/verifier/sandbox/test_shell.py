@@ -63,7 +63,7 @@ def test_a_repository_with_a_program_in_c_is_built_tested_and_committed(place: s
     printf '#include <stdio.h>\nint main(void) { printf("%%d\\n", 6 * 7); return 0; }\n' > answer.c
     printf 'test: answer\n\ttest $$(./answer) = 42\nanswer: answer.c\n\tgcc -O1 -o answer answer.c\n' > Makefile
     make test > built; git init --quiet .; git add answer.c Makefile; git commit --quiet -m first
-    echo '// changed' >> answer.c; git diff --stat; git stash --quiet; git log --format=%s; git checkout --quiet -b other
+    echo '// changed' >> answer.c; git diff --stat; git stash --quiet; git log --format=%s
     """
     outcome = place.open("e").exec(script, timeout_s=PATIENT_S, max_output=10_000)
     assert (outcome.exit_code, outcome.stopped) == (0, ""), outcome
