@@ -1,6 +1,7 @@
 """vLLM's own parsers of tool calls, by name and by the chat template, on what their models write."""
 
 import json
+import logging
 import pathlib
 
 import pytest
@@ -98,6 +99,35 @@ def test_a_text_that_is_no_call_is_an_answer(parser: str, text: str, tmp_path: p
     found = tokens_of(tmp_path, "{{ 'no tools' }}").tool_notation(parser, field=FIELD)
     assert found is not None
     assert tools.calls_in(text, found.parser, tools=TOOLS, prefix="call-0") is None
+
+
+BROKEN = {
+    "hermes": '<tool_call>{"name": "a", "arguments": {"x": SECRET</tool_call>',
+    "llama3_json": '{"name": "a", "SECRET": 1}',
+    "pythonic": "[convert(x=SECRET!)]",
+    "poolside_v1": "<tool_call>SECRET</tool_call>",
+}
+
+
+@pytest.mark.parametrize("parser", BROKEN)
+def test_a_call_that_cannot_be_read_is_no_line_of_a_log_with_its_text(
+    parser: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A policy that learns to make calls writes thousands of them."""
+    found = tokens_of(tmp_path, "{{ 'no tools' }}").tool_notation(parser, field=FIELD)
+    assert found is not None
+    # As processes do: lines of libraries reach the one handler.
+    monitored = logging.getLogger("vllm")
+    monitored.addHandler(caplog.handler)
+    try:
+        for _ in range(3):
+            tools.calls_in(BROKEN[parser], found.parser, tools=TOOLS, prefix="call-0")
+    finally:
+        monitored.removeHandler(caplog.handler)
+    readers = ("vllm.tool_parsers", "vllm.parser", "rljob_workers")
+    lines = [each for each in caplog.records if each.levelno >= logging.WARNING and each.name.startswith(readers)]
+    assert len(lines) <= 1, "of three"
+    assert "SECRET" not in caplog.text
 
 
 @pytest.mark.covers("workflows 7")

@@ -17,6 +17,9 @@ MAX_TEXT_CHARS = 256
 # messages of tool servers (`client` is the logger of a session of the package mcp).
 _CARRIERS = frozenset({"aiohttp", "asyncio", "client", "concurrent", "grpc", "mcp"})
 
+# What `log_first` has logged: a few, since places in code are.
+_logged = set[tuple[str, str]]()
+
 
 class RedactedError(Exception):
     """Takes the place of an exception in a log whose message is not reported; it has the type's name and the stack."""
@@ -41,6 +44,19 @@ def log(logger: logging.Logger, what: str, error: BaseException, *, keys: Mappin
     logger.error("%s raised %s", what, describe(error), extra=keys, exc_info=_stand_in(error))
     if logger.isEnabledFor(TEXT):
         logger.log(TEXT, "%s said: %s", what, str(error)[:MAX_TEXT_CHARS], extra=keys)
+
+
+def log_first(logger: logging.Logger, what: str, error: BaseException) -> None:
+    """As `log` for the first of its type and place in this process, and a line of level DEBUG for each later one.
+
+    For what a model's texts may raise thousands of times.
+    """
+    key = (what, describe(error))
+    if key in _logged:
+        logger.debug("%s raised %s", *key)
+        return
+    _logged.add(key)
+    log(logger, f"for the first time {what}", error)
 
 
 def strip(record: logging.LogRecord) -> bool:

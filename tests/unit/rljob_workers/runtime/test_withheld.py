@@ -27,6 +27,20 @@ def test_type_and_innermost_place_are_told() -> None:
     assert redaction.describe(raised()) == f"ValueError at test_withheld.py:{line} in users_code"
 
 
+def test_what_thousands_of_texts_raise_is_logged_as_an_error_once_for_each_place(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redaction, "_logged", set())
+    with caplog.at_level(logging.DEBUG, logger.name):
+        for error in (raised(), raised("another text"), raised()):
+            redaction.log_first(logger, "a parser", error)
+        redaction.log_first(logger, "a parser", KeyError(CANARY))
+    levels = [(record.levelname, record.getMessage().rpartition(" raised ")[0]) for record in caplog.records]
+    first = ("ERROR", "for the first time a parser")
+    assert levels == [first, ("DEBUG", "a parser"), ("DEBUG", "a parser"), first]
+    assert CANARY not in caplog.text
+
+
 def test_an_exception_that_was_never_raised_has_no_place() -> None:
     assert redaction.describe(KeyError("x")) == "KeyError"
 

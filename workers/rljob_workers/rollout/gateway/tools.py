@@ -92,7 +92,7 @@ def calls_in(
     try:
         read = parser(text, tools=tools)
     except Exception as error:  # noqa: BLE001  # boundary: what a model writes may be anything
-        redaction.log(logger, "a parser of tool calls", error)
+        redaction.log_first(logger, "a parser of tool calls", error)
         return None
     calls: list[conversation.ToolCall] = []
     for number, (name, arguments, written) in enumerate(read.calls):

@@ -1,6 +1,7 @@
 """vLLM's parsers of tool calls, by its names (`--tool-call-parser`): what `vllm serve` would read, an agent gets."""
 
 import json
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -9,6 +10,11 @@ from rljob_workers.rollout.gateway import tools as reading
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
     from vllm.tokenizers import TokenizerLike
+
+
+# They log what they cannot read as errors, with stacks and pieces of the text: every few answers of a policy that
+# learns to make calls.
+_LOGGERS = ("vllm.tool_parsers", "vllm.parser")
 
 
 def names() -> Sequence[str]:
@@ -24,6 +30,8 @@ def parser(name: str, tokenizer: "PreTrainedTokenizerBase") -> reading.Parser:
     from vllm.tool_parsers import ToolParserManager
 
     kind = ToolParserManager.get_tool_parser(name)
+    for logger in _LOGGERS:
+        logging.getLogger(logger).setLevel(logging.CRITICAL)
 
     def read(text: str, *, tools: str) -> reading.Read:
         request = ChatCompletionRequest(
