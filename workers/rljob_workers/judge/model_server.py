@@ -14,6 +14,7 @@ import aiohttp
 
 from rljob_api import enums, errors, process_config
 from rljob_api.manifest.reward_options import JUDGE_KEY_PREFIX
+from rljob_workers.runtime import boot
 from rljob_workers.runtime import clock as clocks
 
 logger = logging.getLogger(__name__)
@@ -96,11 +97,4 @@ class ModelServer:
 
     async def close(self) -> None:
         """End it, and wait until it is gone."""
-        if self._process is None or self.pid is None:
-            return
-        self._process.terminate()
-        try:
-            await asyncio.wait_for(self._process.wait(), _GRACE_S)
-        except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
+        await boot.end_child(self._process, grace_s=_GRACE_S)

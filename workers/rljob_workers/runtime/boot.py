@@ -152,6 +152,18 @@ def die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
+async def end_child(process: asyncio.subprocess.Process | None, *, grace_s: float) -> None:
+    """End a child, if one runs, and wait until it is gone; one that takes more than `grace_s` is killed."""
+    if process is None or process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), grace_s)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
     """Import large libraries with no garbage collection among it, and leave what they made out of every later one.

@@ -11,8 +11,8 @@ import pathlib
 import socket
 import sys
 
+from rljob_workers.runtime import boot, retry
 from rljob_workers.runtime import clock as clocks
-from rljob_workers.runtime import retry
 
 logger = logging.getLogger(__name__)
 _GRACE_S = 3.0
@@ -51,7 +51,7 @@ class StoreProcess:
                 await self._clock.sleep(backoff.next_delay_s())
         finally:
             self.ready = False
-            await self._end()
+            await boot.end_child(self._process, grace_s=_GRACE_S)
             self._close_beats()
 
     async def _start(self) -> None:
@@ -111,16 +111,6 @@ class StoreProcess:
         with contextlib.suppress(OSError):
             await writer.wait_closed()
         return True
-
-    async def _end(self) -> None:
-        if self._process is None or self._process.returncode is not None:
-            return
-        self._process.terminate()
-        try:
-            await asyncio.wait_for(self._process.wait(), _GRACE_S)
-        except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
 
 
 def connect_host(bind_host: str) -> str:

@@ -169,6 +169,10 @@ def resolved_with(
     if lora is not None:
         manifest["spec"]["model"]["lora"] = lora
         manifest["spec"].setdefault("algorithm", {}).setdefault("loss", {})["klCoef"] = kl_coef
+    return resolved_here(tmp_path, manifest)
+
+
+def resolved_here(tmp_path: pathlib.Path, manifest: object) -> resolve.ResolvedJob:
     text = yaml.safe_dump(manifest)
     made = prepare.Manifest(job=load_manifest(text), text=text, path=tmp_path / "job.yaml")
     return prepare.resolve_here(made, run_dir=tmp_path / "run", uid="u-1")
@@ -202,9 +206,7 @@ def judged_by(tmp_path: pathlib.Path, **judge: object) -> list[str]:
     manifest = yaml.safe_load(MANIFEST)
     manifest["spec"] |= {"device": "cpu", "judge": judge}
     manifest["spec"]["verifier"] = {"rewards": [{"name": "graded", "type": "judge", "config": {}}]}
-    text = yaml.safe_dump(manifest)
-    made = prepare.Manifest(job=load_manifest(text), text=text, path=tmp_path / "job.yaml")
-    return model_memory.lines(prepare.resolve_here(made, run_dir=tmp_path / "run", uid="u-1"))
+    return model_memory.lines(resolved_here(tmp_path, manifest))
 
 
 def test_plan_counts_the_model_that_the_judge_serves(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
