@@ -535,9 +535,10 @@ class JobSpec(Section):
         CelRule(
             field="environment",
             reason=FORBIDDEN,
-            # It does not see into workflow.config: that the shell is among the tools is checked below alone.
-            rule="!has(self.environment) || self.workflow.type == 'tool_use'",
-            message="environment is for workflow.type tool_use alone",
+            # It sees into neither workflow.config nor a class: that the shell is among the tools is checked below alone, and
+            # that a class takes places where it is loaded.
+            rule="!has(self.environment) || self.workflow.type == 'tool_use' || self.workflow.type.contains(':')",
+            message="environment is for workflow.type tool_use, module:Class or plugin:<name>",
         ),
     )
     def shells_have_an_environment(self) -> Iterator[Problem]:
@@ -545,7 +546,7 @@ class JobSpec(Section):
         if workflow.has_shell and self.environment is None:
             because = f"commands of the tool {SHELL} in workflow.config.tools run there: write environment: {{}}"
             yield "environment", None, because
-        if not workflow.has_shell and self.environment is not None:
+        if not (workflow.has_shell or workflow.is_own) and self.environment is not None:
             is_other = workflow.type != TOOL_USE
             why = f"workflow.type is {workflow.type}" if is_other else f"workflow.config.tools has no {SHELL}"
             yield "environment.replicas", self.environment.replicas, no_effect(f"no command runs, since {why}")

@@ -208,6 +208,11 @@ class WorkflowSpec(Section):
         return self.type == TOOL_USE and isinstance(tools, list) and SHELL in tools
 
     @property
+    def is_own(self) -> bool:
+        """Whether the type names a class of the user's, of a file or of an installed package."""
+        return ":" in self.type
+
+    @property
     def tool_servers(self) -> tuple[ToolServer, ...]:
         """The servers of tool_use whose tools the model may call; the rules refuse what is left out here."""
         if self.type != TOOL_USE:

@@ -3,17 +3,19 @@
 import asyncio
 import os
 import pathlib
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
 from rljob_api import enums, errors, process_config, types
+from rljob_testing import episodes, examples, shells
 from rljob_testing import rollout as fakes
-from rljob_testing import shells
 from rljob_testing.ports import free_ports
 from rljob_workers.rollout import generation, wait_accounting
+from rljob_workers.rollout.episodes import protocols, registry
 from rljob_workers.rpc import environment
 from rljob_workers.runtime import clock as clocks
 
@@ -41,6 +43,7 @@ class Program:
             memory_bytes=256 << 20,
             scratch_bytes=4 << 20,
         )
+        self.folder = folder
         self.address, self.num_starts = f"127.0.0.1:{port}", 0
         self._config, self._log = folder / "environment.json", (folder / "log").open("wb")
         self._config.write_text(config.model_dump_json())
@@ -116,6 +119,55 @@ async def test_a_killed_environment_costs_no_episode_and_no_reward(program: Prog
     assert script.num_calls >= 2 * NUM_EPISODES + 2
     texts = ["".join(map(chr, row.tokens)) for scored in ended for row in scored.group.trajectories]
     assert texts == ["$ cp in out\x02\n$cat out\x02"] * NUM_EPISODES
+
+
+async def test_the_environment_on_the_page_runs_what_the_model_wrote(program: Program, tmp_path: pathlib.Path) -> None:
+    """docs/environments.md, whose class takes the job's places."""
+    page = (examples.ROOT / "docs/environments.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    file = tmp_path / "runs_scripts.py"
+    file.write_text(code, encoding="utf-8")
+    places = environment.Environments(names=[program.address], tls=None, clock=clocks.SystemClock())
+    collector = registry.make_collector(
+        workflow="runs_scripts:RunsScripts",
+        config={},
+        tokens=fakes.FakeTokens(),
+        template="raw",
+        max_model_len=256,
+        code=str(file),
+        places=places,
+    )
+    record = types.PromptRecord(prompt_id="p", source="train", columns={"prompt": "?", "answer": "42"})
+    task = protocols.Task(record=record, input_ids=(1,), prompt_text="?")
+
+    async def reward(answer: str) -> float:
+        episode = await collector.arun_episode(
+            llm_client=episodes.FakeModel((*map(ord, answer), episodes.EOS)),
+            gconfig=types.Sampling(max_tokens=64),
+            task=task,
+            grader=episodes.FakeGrader(),
+            seed=1,
+        )
+        assert episode is not None
+        return episode.total_reward
+
+    try:
+        await _until_it_lends(program, places)
+        assert [await reward(answer) for answer in ("print(6 * 7)", "print(6 + 7)", "no program")] == [1.0, 0.0, 0.0]
+        await _refuses_after_a_kill(program, reward)
+    finally:
+        await places.close()
+
+
+async def _refuses_after_a_kill(program: Program, reward: Callable[[str], Awaitable[float]]) -> None:
+    """A place that is lost while it works is an error, which fails the attempt, and no reward."""
+    working = asyncio.ensure_future(reward("import time; time.sleep(15); print(42)"))
+    while not any(program.folder.glob("places/*/*/answer.py")):
+        await asyncio.wait({working}, timeout=0.05)
+        assert not working.done()
+    program.kill()
+    with pytest.raises(errors.UnavailableError):
+        await working
 
 
 async def _until_it_lends(program: Program, places: environment.Environments) -> None:

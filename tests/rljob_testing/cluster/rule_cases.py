@@ -109,6 +109,12 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         {"workflow": {"type": "rlvr"}, "environment": {}},
     ),
     (
+        "environment is for",
+        "environment",
+        {"workflow": {"type": "plugin:mine"}, "environment": {}},
+        {"workflow": {"type": "multi_turn_math"}, "environment": {}},
+    ),
+    (
         "sessionSeconds must be",
         "rollout.gateway.sessionSeconds",
         {"workflow": {"type": "external"}, "rollout.gateway": {"sessionSeconds": 600}},

@@ -226,6 +226,11 @@ TABLE: dict[str, Row] = {
         "spec.environment.replicas is 1",
         {**SHELLS, "environment": {}},
     ),
+    "environment of a workflow that takes none": Row(
+        {"workflow.type": "multi_turn_math", "environment": {}},
+        "spec.environment.replicas is 1",
+        {"workflow.type": "plugin:mine", "environment": {}},
+    ),
     "environment of a job whose tools are all of servers": Row(
         {**served(SERVED), "environment": {}},
         "spec.environment.replicas is 1",

@@ -1,4 +1,5 @@
-"""`python -m rljob_workers.rollout.code_check FILE WORKFLOW CONFIG FUNCTIONS`: imports user code, looks at its form.
+"""`python -m rljob_workers.rollout.code_check FILE WORKFLOW CONFIG FUNCTIONS ENVIRONMENT`: imports user code and
+looks at its form.
 
 Options of built-in workflows are looked at too.
 A program of its own, because `rljob plan` must not import a user's module into itself. Prints `error: file:line: ...`.
@@ -14,13 +15,13 @@ from rljob_workers.rollout.episodes import custom, registry
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return 0, or 2 after printing what is wrong. CONFIG and FUNCTIONS are JSON: `workflow.config`, and the user's
-    templates and predicate by field below spec.
+    """Return 0, or 2 after printing what is wrong. The last three are JSON: `workflow.config`, the user's templates and
+    predicate by field below spec, and whether the job has environments.
     """
-    file, workflow, config, functions = sys.argv[1:] if argv is None else argv
+    file, workflow, config, functions, environment = sys.argv[1:] if argv is None else argv
     try:
         if ":" in workflow:
-            custom.check(workflow, file=file, config=json.loads(config))
+            custom.check(workflow, file=file, config=json.loads(config), has_environment=json.loads(environment))
         else:
             registry.options_of(workflow, json.loads(config))
         for field, function in json.loads(functions).items():

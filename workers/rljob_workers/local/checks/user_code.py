@@ -28,9 +28,9 @@ def problems(spec: JobSpec, folder: pathlib.Path) -> list[str]:
     functions = {field: template for field, template in suites.templates(spec) if ":" in template}
     if spec.data.filter_groups.predicate is not None:
         functions["data.filterGroups.predicate"] = spec.data.filter_groups.predicate
-    if ":" in spec.workflow.type or functions or spec.workflow.config:
-        config = json.dumps(dict(spec.workflow.config))
-        checks.append(["rollout", path, spec.workflow.type, config, json.dumps(functions)])
+    if spec.workflow.is_own or functions or spec.workflow.config:
+        values = (dict(spec.workflow.config), functions, spec.environment is not None)
+        checks.append(["rollout", path, spec.workflow.type, *map(json.dumps, values)])
     checks += [
         ["verifier", path, reward.type, json.dumps(dict(reward.config))]
         for _, _, reward in suites.rewards(spec)

@@ -3,6 +3,7 @@ installed package declares as an entry point in group `rljob.environments`.
 """
 
 import enum
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import cast
@@ -10,7 +11,7 @@ from typing import cast
 import pydantic
 
 from rljob_api import errors, plugins
-from rljob_workers.rollout.episodes import agent, protocols, single_step, workflow
+from rljob_workers.rollout.episodes import agent, protocols, shell_tool, single_step, workflow
 from rljob_workers.rollout.episodes import agent as text_agent
 from rljob_workers.rollout.episodes import options as options_module
 from rljob_workers.runtime import user_code
@@ -22,6 +23,7 @@ AGENT_FIELD = f"spec.workflow.config.{AGENT}"
 PROXY = "proxy"
 PROXY_FIELD = f"spec.workflow.config.{PROXY}"
 GRADER = "grader"
+PLACES = "places"
 Make = Callable[..., object]
 AnyAgent = protocols.Agent[object, object]
 AnyEnvironment = protocols.Environment[object, object]
@@ -47,6 +49,10 @@ METHODS: dict[Form, dict[str, tuple[str, ...]]] = {
     Form.WORKFLOW: {"arun_episode": ("engine", "data")},
     Form.OPENAI: {"run": ("data", "base_url", "http_client", "api_key")},
 }
+
+
+# The option in `workflow.config` that is not the class's own.
+_OPTION_OF_OURS = {Form.ENVIRONMENT: AGENT, Form.GYM: AGENT, Form.AGENT: AGENT, Form.OPENAI: PROXY}
 
 
 def form_of(loaded: object, *, reference: str, field: str) -> Form:
@@ -104,11 +110,43 @@ def _place(loaded: Callable[..., object]) -> str:
         return str(getattr(loaded, "__module__", "?"))
 
 
-def check(reference: str, *, file: str, config: Mapping[str, object]) -> None:
-    """Import what a manifest names and look at its form. Raises ManifestError with file and line."""
-    _class(reference, file=file, field=TYPE_FIELD)
-    if AGENT in config:
-        _agent_class(config[AGENT], file=file)
+def check(reference: str, *, file: str, config: Mapping[str, object], has_environment: bool) -> None:
+    """Import what a manifest names, look at its form, and whether it and the job agree on environments. Raises
+    ManifestError with file and line.
+    """
+    make, form = _class(reference, file=file, field=TYPE_FIELD)
+    _check_places(make, form, _agent_class(form, config, file=file), has_environment=has_environment)
+
+
+def _check_places(make: Make, form: Form, agent_class: Make | None, *, has_environment: bool) -> None:
+    """Raises ManifestError for places that a class needs and the job has not, or that no class takes."""
+    taken = {each: _places_parameter(each) for each in (make, agent_class) if each is not None}
+    if form is Form.GYM and taken[make] is not None:
+        raise errors.ManifestError(
+            f"{_place(make)}: {make.__name__} takes {PLACES}, whose calls are async, but its methods are not: write"
+            " async reset, step and aclose"
+        )
+    for each, parameter in taken.items():
+        if parameter is not None and parameter.default is parameter.empty and not has_environment:
+            raise errors.ManifestError(
+                f"{_place(each)}: {each.__name__} takes {PLACES}, but spec.environment is not set: write"
+                " environment: {}"
+            )
+    if has_environment and not any(taken.values()):
+        raise errors.ManifestError(
+            f"spec.environment is set, but has no effect: {_place(make)}: {make.__name__}.__init__ takes no {PLACES}"
+        )
+
+
+def _places_parameter(make: Make) -> inspect.Parameter | None:
+    return inspect.signature(make).parameters.get(PLACES)
+
+
+def _lent(make: Make, places: shell_tool.Places | None) -> Make:
+    """Return what makes a class with the job's environments, if it takes them by name."""
+    if places is None or _places_parameter(make) is None:
+        return make
+    return functools.partial(make, **{PLACES: places})
 
 
 def make_collector(
@@ -119,35 +157,37 @@ def make_collector(
     tokens: protocols.Tokens,
     template: str,
     max_model_len: int,
+    places: shell_tool.Places | None = None,
 ) -> protocols.RolloutCollector:
     """Return the collector of a user's class. Raises ManifestError with field, or file and line, and remedy.
 
     A collector runs as it is; an agent acts in the environment of math_code_single_step; an environment is acted in by
-    `config.agent`, else by the built-in text agent. Classes are made with their config alone; an environment whose
-    `__init__` takes `grader` by name also gets the way to the verifiers.
+    `config.agent`, else by the built-in text agent. Classes are made with their config alone; one whose `__init__`
+    takes `places` by name also gets the job's environments, and an environment that takes `grader` the way to the
+    verifiers.
     """
-    make, form = _class(reference, file=file, field=TYPE_FIELD)
+    loaded, form = _class(reference, file=file, field=TYPE_FIELD)
+    agent_class = _agent_class(form, config, file=file)
+    _check_places(loaded, form, agent_class, has_environment=places is not None)
+    own = {key: value for key, value in config.items() if key != _OPTION_OF_OURS.get(form)}
+    make, options = _lent(loaded, places), _options(loaded, own)
     if form is Form.COLLECTOR:
-        collector: protocols.RolloutCollector = make(_options(make, config))  # type: ignore[assignment]  # by its form
+        collector: protocols.RolloutCollector = make(options)  # type: ignore[assignment]  # by its form
         return collector
     if form is Form.WORKFLOW:
         return workflow.WorkflowCollector(
-            cast("workflow.Workflow", make(_options(make, config))),
-            tokens=tokens,
-            template=template,
-            max_model_len=max_model_len,
+            cast("workflow.Workflow", make(options)), tokens=tokens, template=template, max_model_len=max_model_len
         )
     if form is Form.OPENAI:
-        return _behind_proxy(make, config, tokens=tokens, template=template, max_model_len=max_model_len)
-    own = {key: value for key, value in config.items() if key != AGENT}
-    options = _options(make, own)
+        return _behind_proxy(
+            lambda: make(options), config, tokens=tokens, template=template, max_model_len=max_model_len
+        )
     if form is Form.AGENT:
-        _refuse_agent(config)
         return _loop(lambda: make(options), lambda grader: _math(grader), max_model_len)
     environment = _environment(make, options, form)
-    if AGENT in config:
-        agent = _agent_class(config[AGENT], file=file)
-        return _loop(lambda: agent({}), environment, max_model_len)
+    if agent_class is not None:
+        make_agent = _lent(agent_class, places)
+        return _loop(lambda: make_agent({}), environment, max_model_len)
     return _loop(lambda: text_agent.TextAgent(tokens=tokens, template=template), environment, max_model_len)
 
 
@@ -161,16 +201,19 @@ def _environment(make: Make, options: object, form: Form) -> MakeEnvironment:
 
 
 def _behind_proxy(
-    make: Make, config: Mapping[str, object], *, tokens: protocols.Tokens, template: str, max_model_len: int
+    make_agent: Callable[[], object],
+    config: Mapping[str, object],
+    *,
+    tokens: protocols.Tokens,
+    template: str,
+    max_model_len: int,
 ) -> protocols.RolloutCollector:
     # An HTTP server and client, which no other form needs.
     from rljob_workers.rollout.gateway import collector, episode_calls
 
-    own = {key: value for key, value in config.items() if key != PROXY}
-    options = _options(make, own)
     proxy = options_module.validated(episode_calls.ProxyConfig, config.get(PROXY, {}), PROXY_FIELD)
     return collector.ProxyCollector(
-        make_agent=lambda: cast("collector.OpenAIAgent", make(options)),
+        make_agent=lambda: cast("collector.OpenAIAgent", make_agent()),
         config=proxy,
         tokens=tokens,
         template=template,
@@ -204,18 +247,19 @@ def _class(reference: str, *, file: str, field: str) -> tuple[Make, Form]:
     return cast("Make", loaded), form
 
 
-def _agent_class(reference: object, *, file: str) -> Make:
+def _agent_class(form: Form, config: Mapping[str, object], *, file: str) -> Make | None:
+    """Return the class that acts in a user's environment, None where there is none. Raises ManifestError."""
+    if AGENT not in config or _OPTION_OF_OURS.get(form) != AGENT:
+        return None
+    reference = config[AGENT]
+    if form is Form.AGENT:
+        raise errors.ManifestError(f"{AGENT_FIELD} belongs to an environment, but spec.workflow.type names an agent")
     if not isinstance(reference, str) or ":" not in reference:
         raise errors.ManifestError(f"{AGENT_FIELD} is {reference!r}, but must be module:Class or plugin:<name>")
-    make, form = _class(reference, file=file, field=AGENT_FIELD)
-    if form is not Form.AGENT:
-        raise errors.ManifestError(f"{AGENT_FIELD} is '{reference}', which is an {form} and not an Agent")
+    make, own_form = _class(reference, file=file, field=AGENT_FIELD)
+    if own_form is not Form.AGENT:
+        raise errors.ManifestError(f"{AGENT_FIELD} is '{reference}', which is an {own_form} and not an Agent")
     return make
-
-
-def _refuse_agent(config: Mapping[str, object]) -> None:
-    if AGENT in config:
-        raise errors.ManifestError(f"{AGENT_FIELD} belongs to an environment, but spec.workflow.type names an agent")
 
 
 def _options(make: Make, config: Mapping[str, object]) -> object:

@@ -68,14 +68,20 @@ def make_collector(
     listings: tool_sessions.Listings | None = None,
 ) -> protocols.RolloutCollector:
     """Return the collector of `workflow`, which may be module:Class or plugin:<name>; `code` is the user's file;
-    `attempts`: where agents outside take theirs, for workflow external; `places`: with a shell, for tool_use, as is
-    `listings`: of tools of servers, None where no server was asked.
+    `attempts`: where agents outside take theirs, for workflow external; `places`: with a shell, for tool_use and
+    classes that take them; `listings`: of tools of servers, for tool_use, None where no server was asked.
 
     Raises ManifestError that names the field, its value and what there is.
     """
     if ":" in workflow:
         return custom.make_collector(
-            workflow, file=code, config=config, tokens=tokens, template=template, max_model_len=max_model_len
+            workflow,
+            file=code,
+            config=config,
+            tokens=tokens,
+            template=template,
+            max_model_len=max_model_len,
+            places=places,
         )
     options = options_of(workflow, config)
     if isinstance(options, legacy_turns.LegacyConfig):

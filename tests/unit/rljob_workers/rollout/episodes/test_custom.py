@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rljob_api import errors, types
-from rljob_testing import episodes
+from rljob_testing import episodes, shells
 from rljob_testing import rollout as fakes
 from rljob_workers.rollout.episodes import custom, protocols, registry
 from rljob_workers.rollout.gateway import collector
@@ -48,7 +48,9 @@ def write(tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Write:
     return written
 
 
-def make(file: str, name: str, config: dict[str, object] | None = None) -> protocols.RolloutCollector:
+def make(
+    file: str, name: str, config: dict[str, object] | None = None, places: shells.FakePlaces | None = None
+) -> protocols.RolloutCollector:
     return registry.make_collector(
         workflow=f"{pathlib.Path(file).stem}:{name}",
         config=config or {},
@@ -56,6 +58,7 @@ def make(file: str, name: str, config: dict[str, object] | None = None) -> proto
         template="raw",
         max_model_len=64,
         code=file,
+        places=places,
     )
 
 
@@ -196,26 +199,26 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(case: str, write: Writ
     text, name, said = WRONG[case]
     file = write(text)
     with pytest.raises(errors.ManifestError) as refused:
-        custom.check(f"{pathlib.Path(file).stem}:{name}", file=file, config={})
+        custom.check(f"{pathlib.Path(file).stem}:{name}", file=file, config={}, has_environment=False)
     assert file in str(refused.value) or case == "a function"
     assert said in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.ManifestError, match=r"spec\.workflow\.code\.path: there is no file .*nowhere\.py"):
-        custom.check("nowhere:Mine", file=str(tmp_path / "nowhere.py"), config={})
+        custom.check("nowhere:Mine", file=str(tmp_path / "nowhere.py"), config={}, has_environment=False)
 
 
 def test_a_module_that_is_not_installed_says_what_to_do() -> None:
     with pytest.raises(errors.ManifestError, match=r"name its file in spec\.workflow\.code\.path, or install it"):
-        custom.check("no_such_package.flow:Mine", file="", config={})
+        custom.check("no_such_package.flow:Mine", file="", config={}, has_environment=False)
 
 
 def test_a_file_named_like_a_loaded_module_is_refused(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "json.py"
     path.write_text("class Mine:\n    pass\n")
     with pytest.raises(errors.ManifestError, match="has the name of a module that is loaded already"):
-        custom.check("json:Mine", file=str(path), config={})
+        custom.check("json:Mine", file=str(path), config={}, has_environment=False)
 
 
 @pytest.mark.covers("workflows 2")
@@ -392,3 +395,103 @@ async def test_an_attempt_that_nobody_could_judge_is_no_reward(write: Write) -> 
             grader=episodes.FakeGrader(None),
             seed=1,
         )
+
+
+WITH_PLACES = """
+    class Runs:
+        def __init__(self, config, *, places):
+            self.config, self.places = config, places
+
+        async def reset(self, *, seed=None, options=None):
+            return options["prompt"], {}
+
+        async def step(self, action):
+            async with self.places.open("mine", wait_s=1.0) as shell:
+                reply = await shell.exec(action, timeout_s=1.0, max_output=9)
+            return "", float(reply.exit_code == 0), True, False, {}
+
+        async def aclose(self):
+            pass
+"""
+
+
+async def test_a_class_that_takes_places_gets_the_environments_of_the_job(write: Write) -> None:
+    places = shells.FakePlaces({"B": shells.says()})
+    row = await run(make(write(WITH_PLACES), "Runs", places=places), (66, EOS))
+    assert (row.reward, places.events) == (1.0, ["claim mine", "B", "release"])
+
+
+async def test_an_agent_that_takes_places_gets_them_where_its_environment_takes_none(write: Write) -> None:
+    agent = """
+    from rljob_workers.rollout import generation
+    from rljob_workers.rollout.episodes.protocols import AgentOutput
+
+    class Looks:
+        def __init__(self, config, places):
+            self.places = places
+
+        async def areset(self):
+            pass
+
+        async def aact(self, agent_input):
+            async with self.places.open("mine", wait_s=1.0) as shell:
+                reply = await shell.exec("look", timeout_s=1.0, max_output=9)
+            ids = tuple(map(ord, agent_input.obs))
+            request = generation.GenerationRequest(rid="x", input_ids=ids, sampling=agent_input.gconfig, seed=0)
+            result = await agent_input.llm_client.generate(request)
+            return AgentOutput(action=reply.stdout.decode(), llm_req=request, llm_resp=result)
+    """
+    file = write(textwrap.dedent(agent) + textwrap.dedent(GUESSING))
+    config: dict[str, object] = {"agent": f"{pathlib.Path(file).stem}:Looks"}
+    row = await run(make(file, "Guessing", config, shells.FakePlaces({"look": shells.says("B")})), (65, EOS))
+    assert row.reward == 1.0
+    with pytest.raises(errors.ManifestError, match=r":\d+: Looks takes places, but spec\.environment is not set"):
+        make(file, "Guessing", config)
+
+
+DISAGREEMENTS = {
+    "a class that needs places of a job without": (WITH_PLACES, "Runs", False, r":1: Runs takes places, but spec\.env"),
+    "a job whose class takes none": (
+        GUESSING,
+        "Guessing",
+        True,
+        r"spec\.environment is set, but has no effect: .*:1:",
+    ),
+    "a class whose methods are not async": (
+        WITH_PLACES.replace("async def", "def").replace("async with", "with").replace("await ", ""),
+        "Runs",
+        True,
+        r":1: Runs takes places, whose calls are async, but its methods are not",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DISAGREEMENTS)
+def test_a_class_and_a_job_that_disagree_on_environments_are_refused(case: str, write: Write) -> None:
+    text, name, has_environment, said = DISAGREEMENTS[case]
+    file = write(text)
+    with pytest.raises(errors.ManifestError, match=said):
+        custom.check(f"{pathlib.Path(file).stem}:{name}", file=file, config={}, has_environment=has_environment)
+    with pytest.raises(errors.ManifestError, match=said):
+        make(file, name, places=shells.FakePlaces({}) if has_environment else None)
+
+
+async def test_a_class_may_do_without_places(write: Write) -> None:
+    file = write(WITH_PLACES.replace("*, places", "places=None"))
+    custom.check(f"{pathlib.Path(file).stem}:Runs", file=file, config={}, has_environment=False)
+    custom.check(f"{pathlib.Path(file).stem}:Runs", file=file, config={}, has_environment=True)
+    make(file, "Runs")
+
+
+async def test_a_collector_may_have_an_option_of_its_own_that_is_called_agent(write: Write) -> None:
+    text = """
+    class Mine:
+        def __init__(self, config):
+            assert config == {"agent": "brave"}
+
+        async def arun_episode(self, *, llm_client, gconfig, task, grader, seed):
+            return None
+    """
+    file = write(text)
+    custom.check(f"{pathlib.Path(file).stem}:Mine", file=file, config={"agent": "brave"}, has_environment=False)
+    make(file, "Mine", {"agent": "brave"})

@@ -67,6 +67,6 @@ def test_one_that_cannot_be_used_is_refused(workflow: str, sentence: str) -> Non
 
 
 def test_the_check_of_a_plan_loads_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert code_check.main(["", "plugin:guess-number", "{}", "{}"]) == 0
-    assert code_check.main(["", "plugin:nobody", "{}", "{}"]) == int(enums.ExitCode.BAD_INPUT)
+    assert code_check.main(["", "plugin:guess-number", "{}", "{}", "false"]) == 0
+    assert code_check.main(["", "plugin:nobody", "{}", "{}", "false"]) == int(enums.ExitCode.BAD_INPUT)
     assert "'plugin:nobody', but no package" in capsys.readouterr().err
