@@ -99,7 +99,7 @@ class JobSpec(Section):
         ge=0,
         le=INT32,
         description="Raise it to continue a run that failed in a cluster from its last checkpoint: one retry for each"
-        " new value. Without effect on a run that has not failed.",
+        " new value. No effect on other runs.",
     )
     managed_by: Annotated[str, Field(min_length=1, max_length=63)] = Field(
         default=OUR_OPERATOR,
@@ -535,10 +535,10 @@ class JobSpec(Section):
         CelRule(
             field="environment",
             reason=FORBIDDEN,
-            # It sees into neither workflow.config nor a class: that the shell is among the tools is checked below alone, and
-            # that a class takes places where it is loaded.
+            # It sees into neither workflow.config nor a class: that the shell is among the tools is checked below
+            # alone, and that a class takes places where it is loaded.
             rule="!has(self.environment) || self.workflow.type == 'tool_use' || self.workflow.type.contains(':')",
-            message="environment is for workflow.type tool_use, module:Class or plugin:<name>",
+            message="environment is for workflow.type tool_use or a class of your own",
         ),
     )
     def shells_have_an_environment(self) -> Iterator[Problem]:

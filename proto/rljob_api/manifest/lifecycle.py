@@ -114,8 +114,8 @@ class FailurePolicySpec(Section):
         default=10,
         ge=0,
         le=10_000,
-        description="Trainer attempts lost to our own failures. On one machine: restarts of a process after failures of"
-        " its own, since the run's last checkpoint.",
+        description="Trainer attempts lost to own failures. On one machine: a process's own failures since the"
+        " run's last checkpoint.",
     )
     max_infra_restarts: int = Field(
         default=100,
@@ -145,8 +145,7 @@ class FailurePolicySpec(Section):
     stall: StallSpec = Field(default=StallSpec(), description="What counts as a stall.")
     on_divergence: Literal["Condition", "Fail"] = Field(
         default="Condition",
-        description="What happens when the run loses what it has learned: Degraded is true with reason"
-        " LearningDiverged, or the run ends.",
+        description="Where the run loses what it has learned: Degraded with reason LearningDiverged, or the end.",
     )
 
     @rule()
@@ -190,6 +189,6 @@ class ObservabilitySpec(Section):
         default=(),
         max_length=8,
         json_schema_extra=NAMED,
-        description="Experiment trackers that also get the metrics of steps and evaluations. One that fails or hangs is"
-        " restarted; training continues. Keys: spec.coordinator.pod.env.",
+        description="Experiment trackers that also get metrics of steps and evaluations. One that fails or hangs is"
+        " restarted. Keys: spec.coordinator.pod.env.",
     )

@@ -138,8 +138,8 @@ class ModelSpec(Section):
     source: ModelSourceSpec | None = Field(default=None, description="Where weights come from when not a hub.")
     reference: ReferenceSpec | None = Field(
         default=None,
-        description="Reference model of the KL term; needed exactly when algorithm.loss.klCoef is above 0. With lora it"
-        " may be left out: the model without its adapter then is the reference, and no second copy is loaded.",
+        description="Reference model of the KL term; needed exactly when algorithm.loss.klCoef is above 0. With lora,"
+        " unset: the model without its adapter, of which no second copy is loaded.",
     )
     lora: LoraSpec | None = Field(
         default=None,

@@ -100,8 +100,8 @@ class CodeSpec(Section):
     """One Python file of the user: a workflow, an agent, an environment. Its stem is the module in module:Class."""
 
     path: PythonFile = Field(
-        description="The file, ending in .py; relative to the manifest on one machine. In a cluster: the key, that is"
-        " the file's name, in the ConfigMap."
+        description="The .py file, relative to the manifest on one machine. In a cluster: the key, its name, in the"
+        " ConfigMap."
     )
     config_map: Annotated[str, Field(min_length=1, max_length=253, pattern=NAME_PATTERN)] | None = Field(
         default=None, description="ConfigMap of the job's namespace that holds the file; only read in a cluster."
@@ -569,8 +569,8 @@ class AgentsSpec(Section):
     )
     pod: PodSpec = Field(
         default=PodSpec(),
-        description="Pod settings; the image has no default. On one machine env alone is read: a variable with"
-        " valueFrom is that of rljob run, and no other process has it.",
+        description="Pod settings; the image has no default. On one machine env alone is read; valueFrom means that"
+        " of rljob run.",
     )
 
     @rule()

@@ -99,8 +99,8 @@ class CheckpointStorageSpec(ClaimSpec):
     uri: ObjectUri | None = Field(
         default=None,
         description="Folder of an object store instead of a claim: s3://bucket/prefix, gs://bucket/prefix,"
-        " az://account/container/prefix or file:///folder; the job's folder in it is its uid. Checkpoints are"
-        " uploaded from the trainer's own disk while training continues. Keys: spec.trainer.pod.env, or workload"
+        " az://account/container/prefix or file:///folder; below it the job's uid. Uploads run while training"
+        " continues. Keys: spec.trainer.pod.env, or workload"
         " identity.",
     )
 

@@ -58,6 +58,9 @@ class OptimizerSpec(Section):
     schedule: Literal["Constant", "Linear", "Cosine"] = Field(
         default="Constant", description="Learning rate after the warm-up; Linear and Cosine fall to 0 at maxSteps."
     )
+    decay_steps: int | None = Field(
+        default=None, ge=1, le=INT32, description="Last steps, in which the rate falls; unset: all after warm-up."
+    )
     max_grad_norm: Decimal = Field(default=Decimal("1.0"), description="Bound on the global L2 norm of the gradient.")
 
     @rule(
@@ -80,6 +83,18 @@ class OptimizerSpec(Section):
         for index, beta in enumerate(self.betas):
             if not 0 <= beta < 1:
                 yield f"betas[{index}]", beta, "it must be at least 0 and below 1"
+
+    @rule(
+        CelRule(
+            field="decaySteps",
+            reason=FORBIDDEN,
+            rule="!has(self.decaySteps) || self.schedule != 'Constant'",
+            message="decaySteps is for Linear and Cosine",
+        ),
+    )
+    def a_decay_has_a_curve(self) -> Iterator[Problem]:
+        if self.decay_steps is not None and self.schedule == "Constant":
+            yield "decaySteps", self.decay_steps, no_effect("schedule is Constant: use Linear or Cosine")
 
     @rule(
         CelRule(
@@ -200,14 +215,14 @@ class WeightSyncSpec(Section):
     delta: bool = Field(
         default=True,
         description="Send a version as its changes against the one before, without loss: a hundredth of the bytes"
-        " at usual learning rates. Versions that change more are sent whole by themselves.",
+        " at usual learning rates. Larger changes are sent whole.",
     )
     anchor_every: int = Field(
         default=10,
         ge=1,
         le=1000,
-        description="Of this number of versions in a row at least one is sent whole too, for rollouts that have none"
-        " of those before. It bounds what the weight store keeps and how much a rollout that starts fetches.",
+        description="Of this many versions in a row at least one is sent whole, too: it bounds what the weight store"
+        " keeps and a rollout fetches at its start.",
     )
     kv_cache: Literal["Keep", "Recompute"] = Field(
         default="Keep", description="What happens to the key-value cache of running requests at a weight update."

@@ -126,6 +126,12 @@ CASES: tuple[tuple[str, str, Changes, Changes], ...] = (
         MUON,
         {**MUON, f"{T}.muon.learningRate": "0"},
     ),
+    (
+        "decaySteps is for",
+        f"{T}.decaySteps",
+        {f"{T}.schedule": "Cosine", f"{T}.decaySteps": 4},
+        {f"{T}.schedule": "Constant", f"{T}.decaySteps": 4},
+    ),
     ("type Muon needs", f"{T}.muon", MUON, {**MUON, f"{T}.type": "AdamW"}),
     ("Muon needs dtype", f"{T}.type", MUON, {**MUON, "trainer.deepspeed.zeroStage": 2}),
     ("Muon trains all", f"{T}.type", MUON, {**MUON, "model.lora": {}}),

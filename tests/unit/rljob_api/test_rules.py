@@ -706,6 +706,11 @@ TABLE: dict[str, Row] = {
         "spec.trainer.optimizer.learningRate is '0'",
         {"trainer.optimizer.learningRate": "1e-9"},
     ),
+    "a decay of a rate that does not fall": Row(
+        {"trainer.optimizer.decaySteps": 4},
+        "spec.trainer.optimizer.decaySteps is 4",
+        {"trainer.optimizer.decaySteps": 4, "trainer.optimizer.schedule": "Linear"},
+    ),
     "Muon without a learning rate of its own": Row(
         {"trainer.optimizer.type": "Muon", **MUON_PLACE},
         "spec.trainer.optimizer.type is 'Muon', but muon is not set",

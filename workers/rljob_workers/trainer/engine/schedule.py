@@ -16,13 +16,15 @@ MAX_SKIPPED_IN_A_ROW = 5
 def learning_rate(update: int, *, config: OptimizerSpec, updates_per_step: int, max_steps: int) -> float:
     """Return lr * min(1, (u + 1) / (w * updates per step)) * decay; warm-up w counts steps and rises per update.
 
-    decay is 1 for constant; for linear and cosine it falls from 1 after the warm-up to 0 after the last update.
+    decay is 1 for constant; for linear and cosine it falls from 1 to 0 after the last update: from the end of the
+    warm-up on, or with `decaySteps` in those last steps, with the peak until then
+    (warmup-stable-decay, Hu et al., arXiv:2404.06395).
     max_steps: steps in which the model is updated; the policy is not while a critic warms up.
     """
-    warmup = config.warmup_steps * updates_per_step
+    warmup, end = config.warmup_steps * updates_per_step, max_steps * updates_per_step
     rise = min(1.0, (update + 1) / warmup) if warmup else 1.0
-    left = max(1, max_steps * updates_per_step - warmup)
-    share = min(1.0, max(0, update - warmup) / left)
+    start = warmup if config.decay_steps is None else max(warmup, end - config.decay_steps * updates_per_step)
+    share = min(1.0, max(0, update - start) / max(1, end - start))
     decay = {"Constant": 1.0, "Linear": 1.0 - share, "Cosine": (1.0 + math.cos(math.pi * share)) / 2.0}
     return config.learning_rate * rise * decay[config.schedule]
 
