@@ -84,7 +84,7 @@ class DataSourceSpec(Section):
     on_invalid_record: Literal["Fail", "Drop"] = Field(
         default="Fail",
         description="What becomes of a record that cannot be read or graded: Fail ends the"
-        " run, Drop leaves the record out and counts it.",
+        " run, Drop leaves it out and counts it.",
     )
 
     @rule(
@@ -294,8 +294,8 @@ class EvaluationSpec(Section):
     samples_per_prompt: int = Field(default=1, ge=1, le=1024, description="Answers per prompt.")
     rollout_fraction: Decimal = Field(
         default=Decimal("0.25"),
-        description="Share of the rollouts, 0 to 1, that evaluate, and nothing else, while the others train: one at"
-        " least, that share again for each evaluation that waits, and all after the last step.",
+        description="Share of the rollouts, 0 to 1, that only evaluate while others train: one at least, that share"
+        " again for each evaluation that waits, all after the last step.",
     )
 
     @rule()

@@ -108,7 +108,7 @@ class JobSpec(Section):
     runtime_ref: RuntimeRefSpec | None = Field(
         default=None,
         description="The platform's runtime: values that the job leaves out, values that it may not change, and pod"
-        " templates. Unset: the installation's default one, if it has one.",
+        " templates. Unset: the installation's default one, if any.",
     )
     max_steps: int = Field(ge=1, le=INT32, description="Trainer steps, that is optimizer publishes.")
     seed: int = Field(default=0, ge=0, le=INT32, description="Seed of prompt order, sampling and dropout.")
@@ -130,8 +130,8 @@ class JobSpec(Section):
     )
     device: Literal["cpu", "cuda"] | None = Field(
         default=None,
-        description="What rollouts and trainer compute on. Unset: cuda where one of their pods asks for GPUs, else what"
-        " the worker's image of the installation, or the machine, is for.",
+        description="What rollouts and trainer compute on. Unset: cuda where one of their pods asks for GPUs, else"
+        " what the worker's image, or the machine, is for.",
     )
     model: ModelSpec = Field(description="Which model is trained.")
     data: DataSpec = Field(description="Training prompts.")

@@ -121,8 +121,8 @@ class FailurePolicySpec(Section):
         default=100,
         ge=0,
         le=10_000,
-        description="Trainer attempts lost to the infrastructure. On one machine: restarts of a process that was ended"
-        " from outside, since the run's last checkpoint.",
+        description="Trainer attempts lost to the infrastructure. On one machine: a process's ends from outside since"
+        " the run's last checkpoint.",
     )
     max_infra_attempts_per_prompt: int = Field(
         default=5, ge=1, le=1000, description="Attempts of a sample that failed for infrastructure reasons."

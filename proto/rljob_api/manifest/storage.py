@@ -94,7 +94,7 @@ class CheckpointStorageSpec(ClaimSpec):
     access_mode: AccessMode | None = Field(
         default=None,
         description="Of a new claim, or what the existing one can do. Default: ReadWriteMany if trainer.nodes is above"
-        " 1 or weightSync.transport is file, else ReadWriteOnce, with which one trainer pod alone mounts it.",
+        " 1 or weightSync.transport is file, else ReadWriteOnce, for one trainer pod.",
     )
     uri: ObjectUri | None = Field(
         default=None,

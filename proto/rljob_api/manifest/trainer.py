@@ -61,6 +61,9 @@ class OptimizerSpec(Section):
     decay_steps: int | None = Field(
         default=None, ge=1, le=INT32, description="Last steps, in which the rate falls; unset: all after warm-up."
     )
+    average_steps: int | None = Field(
+        default=None, ge=2, le=INT32, description="Last steps, the mean of whose weights ends the run."
+    )
     max_grad_norm: Decimal = Field(default=Decimal("1.0"), description="Bound on the global L2 norm of the gradient.")
 
     @rule(

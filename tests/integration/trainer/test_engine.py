@@ -142,6 +142,43 @@ def test_an_update_far_below_a_step_of_bf16_moves_the_weights_that_are_served(
     assert 0.005 < moved / large < 0.2
 
 
+def end_with_the_average(built: deepspeed.Engine) -> None:
+    """As the learner does it."""
+    built.take_average()
+    idle = batch_tensors.to_tensors(batch_tensors.idle_batch(0), CPU)
+    built.backward(built.forward(idle)[0].sum() * 0.0)
+    assert built.step(0.0).applied
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_run_may_end_with_the_mean_of_its_last_weights_also_after_a_restart(
+    build: Build, stage: int, dtype: str, tmp_path: pathlib.Path
+) -> None:
+    built = build(stage, dtype)
+    names = [name for name, _ in transformers_names(built) if not name.endswith("inv_freq")]
+    update(built)
+    seen = []
+    for number in range(3):
+        update(built)
+        built.add_to_average(first=number == 0)
+        seen.append(weights_of(built, names))
+        if number == 1:
+            built.save(tmp_path / "saved")
+            built = build(stage, dtype)
+            built.load(tmp_path / "saved")
+    end_with_the_average(built)
+    # A weight in bfloat16 is rounded by 2^-8 of it at most: each of the three, and their mean.
+    share = 1e-6 if dtype == "float32" else 2.0**-7
+    for name, value in weights_of(built, names).items():
+        three = torch.stack([weights[name] for weights in seen])
+        assert bool(((value - three.mean(0)).abs() <= share * three.abs().amax(0) + 1e-7).all()), name
+        assert not torch.equal(value, seen[-1][name]), name
+    before = weights_of(built, names)
+    assert update(built).applied
+    assert any(not torch.equal(value, before[name]) for name, value in weights_of(built, names).items())
+
+
 @pytest.mark.covers("algorithms 8")
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

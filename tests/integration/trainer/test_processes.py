@@ -179,7 +179,7 @@ def test_zero_0_2_and_3_on_two_ranks_give_the_same_weights(
         # Three micro-batches for two ranks: the second rank runs an idle one in each step.
         coordinator = coordinate(per_rank(steps(3, parts=3), 2))
         # With one update a step the policy that it starts from is the training forward itself.
-        changes = {"algorithm.loss.proximal": "Recompute"}
+        changes = {"algorithm.loss.proximal": "Recompute", "maxSteps": 3, "trainer.optimizer.averageSteps": 2}
         trainer = start(
             coordinator,
             dtype="bfloat16",
@@ -263,21 +263,23 @@ def _check_stats(coordinator: fake_coordinator.FakeCoordinator) -> None:
 
 
 @pytest.mark.covers("algorithms 10")
+@pytest.mark.parametrize("averaged", [None, 3], ids=["last weights", "mean of the last three"])
 def test_a_run_that_was_stopped_and_went_on_ends_with_the_weights_of_one_that_was_not(
-    start: Start, coordinate: Coordinate
+    averaged: int | None, start: Start, coordinate: Coordinate
 ) -> None:
+    changes: dict[str, object] = {"maxSteps": 4, "trainer.optimizer.averageSteps": averaged}
     straight = coordinate(per_rank(steps(4), 1))
-    assert start(straight, folder="straight", prepared=True).end() == enums.ExitCode.OK
+    assert start(straight, folder="straight", prepared=True, changes=changes).end() == enums.ExitCode.OK
 
     before = coordinate(per_rank(steps(4), 1), hold_at=3)
-    trainer = start(before, prepared=True)
+    trainer = start(before, prepared=True, changes=changes)
     assert before.wait_for("step 2")
     trainer.ask_to_stop()
     assert trainer.end() == enums.ExitCode.STOPPED_ON_REQUEST
     assert before.events[-1] == "checkpoint 2"
 
     after = coordinate(per_rank(steps(4), 1), head=2)
-    resumed = start(after, attempt=2, checkpoint_every=3, prepared=True)
+    resumed = start(after, attempt=2, checkpoint_every=3, prepared=True, changes=changes)
     assert resumed.end() == enums.ExitCode.OK
     # The loaded state becomes a version of its own before any other; ids continue.
     assert _beginning(after) == ("register resume 2", "version 3 of step 2")

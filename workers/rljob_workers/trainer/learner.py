@@ -55,6 +55,12 @@ class PolicyEngine(Protocol):
     def step(self, learning_rate: float) -> schedule.StepOutcome:
         """Reduce, clip, update."""
 
+    def add_to_average(self, *, first: bool) -> None:
+        """Count the weights into their mean, which begins with the `first` ones."""
+
+    def take_average(self) -> None:
+        """Put the mean in the place of the masters; the weights follow with the next update."""
+
     def total(self, values: Sequence[float]) -> list[float]:
         """Sum over ranks."""
 
@@ -158,6 +164,7 @@ class Learner:
         measured.flops = self._flops(header, micro_batches)
         for update in range(num_updates):
             self._update(update, work[update], header, prepared.mean_weight, observed, measured)
+        self._average(header.step, measured)
         return self._report(header, measured, prepared)
 
     def _is_taught(self, header: types.BatchHeader) -> bool:
@@ -264,6 +271,21 @@ class Learner:
         outcome = self._engine.step(measured.learning_rate)
         measured.outcomes.append(outcome)
         self.count.add(outcome, rate_field="spec.trainer.optimizer.learningRate")
+
+    def _average(self, step: int, measured: _Measured) -> None:
+        """Count the weights of the last steps, and let the run end with their mean."""
+        place = schedule.place_in_average(step, config=self._spec.trainer.optimizer, max_steps=self._spec.max_steps)
+        if place is None:
+            return
+        started = self._clock.monotonic()
+        self._engine.add_to_average(first=place.is_first)
+        if place.is_last:
+            self._engine.take_average()
+            # An update at a rate of 0 brings the masters to the weights, however they are divided.
+            idle = batch_tensors.to_tensors(batch_tensors.idle_batch(0), self._engine.device)
+            self._engine.backward(self._engine.forward(idle)[0].sum() * 0.0)
+            self._engine.step(0.0)
+        measured.optimizer_s += self._clock.monotonic() - started
 
     def _accumulate_values(
         self, critic: critics.Critic, item: pre_update.Work, minibatch: types.Minibatch, measured: _Measured

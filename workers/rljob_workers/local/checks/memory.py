@@ -22,6 +22,7 @@ HEAD_BYTES_PER_LOGIT = 10
 # Of spec.model.dtype on the wire and in the engine.
 BYTES_PER_PARAM = {"bfloat16": 2, "float16": 2, "float32": 4}
 NUM_HOST_IMAGES = 2
+MASTER_BYTES = 4
 FP32_GRADIENT_BYTES = 2
 # Of stage 3, whatever the ranks: DeepSpeed's default bucket for gradients in fp32, and about as much again for what is
 # gathered and reduced. Measured in tests/integration/trainer/test_memory.py.
@@ -141,12 +142,13 @@ def memory_estimate(
     reference: bool = False,
     teacher_params: int = 0,
     adapter: int = 0,
+    averages: bool = False,
 ) -> MemoryEstimate:
     """Return the bytes that a job needs: one trainer rank, its host's images, one rollout with a full cache.
 
     dtype: of published weights; trainer_dtype: of the trainer's, which frozen models have too. computes_in_fp32:
     whatever the formats, on a CPU that has no instructions for them. adapter: parameters that are trained instead of
-    the model's own; 0: those.
+    the model's own; 0: those. averages: the mean of weights is kept next to their masters.
     """
     fp32_gradients = trainer_dtype != "float32"
     per_param = bytes_per_param(zero_stage=zero_stage, num_ranks=num_ranks, fp32_gradients=fp32_gradients)
@@ -163,9 +165,10 @@ def memory_estimate(
     untrained = per_untrained * shape.num_params // parts
     frozen, trained = untrained if adapter else 0, adapter or shape.num_params
     state = round(per_param * trained) + buffer_bytes(trained, zero_stage=zero_stage)
+    means = MASTER_BYTES * trained // (num_ranks if zero_stage > 0 else 1) if averages else 0
     per_token = kv_bytes_per_token(shape, in_engine)
     return MemoryEstimate(
-        state_bytes=state + frozen,
+        state_bytes=state + means + frozen,
         frozen_bytes=frozen,
         critic_bytes=state if critic else 0,
         reference_bytes=untrained if reference else 0,

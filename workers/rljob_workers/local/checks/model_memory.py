@@ -239,6 +239,7 @@ def _needed(resolved: ResolvedJob, shape: memory.ModelShape) -> tuple[memory.Mem
         reference=resolved.trainer.reference is not None,
         teacher_params=teacher.num_params if teacher else 0,
         adapter=adapter,
+        averages=spec.trainer.optimizer.average_steps is not None,
     )
     return needed, adapter, ranks
 

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from rljob_api import errors, process_config, types
-from rljob_workers.trainer.engine import deepspeed_config, masters, mfu, schedule
+from rljob_workers.trainer.engine import averaging, deepspeed_config, masters, mfu, schedule
 from rljob_workers.trainer.model import adapters, batch_tensors, loading, logprobs, policy, reference, selftest
 
 # DeepSpeed's autotuner, which nothing here uses, imports MLflow where it is installed: 0.7 s at each start.
@@ -42,7 +42,8 @@ class _Trained:
         """Build the DeepSpeed engine. torch.distributed must be initialised."""
         self.device, self.rank, self.world_size = device, dist.get_rank(), dist.get_world_size()
         trainer = config.spec.trainer
-        self._stage, self._numbers = trainer.deepspeed.zero_stage, trainer.optimizer
+        self._stage, self._dtype, self._numbers = trainer.deepspeed.zero_stage, trainer.dtype, trainer.optimizer
+        self._module, self._average = module, averaging.RunningMean()
         # DeepSpeed would compile its shared-memory collectives with g++ at this point; gloo does without.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -59,7 +60,9 @@ class _Trained:
             if "step" in state:
                 state["step"].zero_()
         if trainer.dtype == "bfloat16":
-            self._spread_masters(module, seed=config.spec.seed)
+            # Within the rounding intervals of their weights (masters.py).
+            for name, part, start in self._masters():
+                masters.spread(part, key=masters.key_of(config.spec.seed, name), start=start)
         if trainer.dtype == "bfloat16" and self._stage == 0:
             # Micro-batches then add up in fp32; stages 1 to 3 have their own fp32 accumulation buffers.
             for parameter in trainable:
@@ -81,26 +84,29 @@ class _Trained:
         eager = self._numbers.muon is not None and self.device.type == "cpu"
         return torch.compiler.set_stance("force_eager") if eager else contextlib.nullcontext()
 
-    def _spread_masters(self, module: torch.nn.Module, *, seed: int) -> None:
-        """Let this rank's masters begin within the rounding intervals of their weights (masters.py)."""
+    def _masters(self) -> Iterator[tuple[str, torch.Tensor, int]]:
+        """Yield this rank's part [n] of each master, fp32, and where in the whole it begins. What is written to a part
+        is kept once the next one is taken.
+        """
         whole = self._whole_masters() if self._stage == 0 else {}
-        for name, parameter in module.named_parameters():
+        for name, parameter in self._module.named_parameters():
             if not parameter.requires_grad:
                 continue
             # DeepSpeed's own attributes, which torch's parameter does not declare.
             sharded: Any = parameter
-            key = masters.key_of(seed, name)
             if self._stage == 0:
-                masters.spread(whole[id(parameter)].data.view(-1), key=key)
+                yield name, whole[id(parameter)].data.view(-1), 0
             elif self._stage == 3:
                 part = safe_get_local_fp32_param(parameter).clone()
-                masters.spread(part, key=key, start=part.numel() * dist.get_rank(group=sharded.ds_process_group))
+                yield name, part, part.numel() * dist.get_rank(group=sharded.ds_process_group)
                 safe_set_local_fp32_param(parameter, part)
             elif (mapping := sharded._hp_mapping) is not None:
-                masters.spread(mapping.get_hp_fragment().data, key=key, start=mapping.lp_fragment_address.start)
+                yield name, mapping.get_hp_fragment().data, mapping.lp_fragment_address.start
 
     def _whole_masters(self) -> dict[int, torch.Tensor]:
-        """Return the masters of stage 0 by the id of their parameter."""
+        """Return the masters of stage 0 by the id of their parameter; fp32 weights are their own."""
+        if self._dtype == "float32":
+            return {id(parameter): parameter for parameter in self._module.parameters() if parameter.requires_grad}
         masters_of: dict[int, torch.Tensor] = {}
         for weights, copies in zip(self._optimizer.fp16_groups, self._optimizer.fp32_groups, strict=True):
             masters_of |= {id(weight): copy for weight, copy in zip(weights, copies, strict=True)}
@@ -122,6 +128,18 @@ class _Trained:
         norm = math.inf if overflow and math.isfinite(norm) else norm
         return schedule.StepOutcome(grad_norm=norm, applied=math.isfinite(norm))
 
+    def add_to_average(self, *, first: bool) -> None:
+        """Count the weights as they are into their mean, which begins with the `first` ones."""
+        if first:
+            self._average = averaging.RunningMean()
+        self._average.add((name, part) for name, part, _ in self._masters())
+
+    def take_average(self) -> None:
+        """Put the mean in the place of the masters and forget it. The weights follow with the next update."""
+        for name, part, _ in self._masters():
+            part.copy_(self._average.means[name])
+        self._average = averaging.RunningMean()
+
     def total(self, values: Sequence[float]) -> list[float]:
         return self._reduce(values, dist.ReduceOp.SUM)
 
@@ -139,14 +157,16 @@ class _Trained:
             dist.barrier()
 
     def save(self, directory: pathlib.Path) -> None:
-        """Write weights, masters, moments of what is trained; each rank its own part."""
+        """Write weights, masters, moments and means of what is trained; each rank its own part."""
         self._engine.save_checkpoint(str(directory), tag=_TAG, save_latest=False, exclude_frozen_parameters=True)
+        self._average.save(self._average_file(directory))
 
     def load(self, directory: pathlib.Path) -> None:
         """Read what `save` wrote with the same number of ranks and ZeRO stage. Raises EngineError if it cannot."""
         loaded, _ = self._engine.load_checkpoint(str(directory), tag=_TAG, load_module_strict=not self._partly_frozen)
         if loaded is None:
             raise errors.EngineError(f"DeepSpeed could not load the checkpoint in {directory}")
+        self._average = averaging.RunningMean.load(self._average_file(directory))
         # The moments are the checkpoint's; the numbers of the optimizer are the manifest's, as for the learning rate.
         for group in self._optimizer.param_groups:
             group["weight_decay"] = self._numbers.weight_decay
@@ -154,6 +174,9 @@ class _Trained:
                 group["momentum"] = self._numbers.muon.momentum
             else:
                 group.update(betas=self._numbers.betas, eps=self._numbers.eps)
+
+    def _average_file(self, directory: pathlib.Path) -> pathlib.Path:
+        return directory / f"average-{self.rank}.pt"
 
 
 class Engine(_Trained):

@@ -1,4 +1,4 @@
-"""Learning rate of an update, and the count of updates that it depends on.
+"""Learning rate of an update, the count of updates that it depends on, and which steps' weights are averaged.
 
 The schedule counts applied updates from 0, so a skipped update leaves it where it was. The count goes into checkpoints.
 """
@@ -27,6 +27,22 @@ def learning_rate(update: int, *, config: OptimizerSpec, updates_per_step: int, 
     share = min(1.0, max(0, update - start) / max(1, end - start))
     decay = {"Constant": 1.0, "Linear": 1.0 - share, "Cosine": (1.0 + math.cos(math.pi * share)) / 2.0}
     return config.learning_rate * rise * decay[config.schedule]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlaceInAverage:
+    """Of a step among those whose weights the run's last version is the mean of."""
+
+    is_first: bool
+    is_last: bool
+
+
+def place_in_average(step: int, *, config: OptimizerSpec, max_steps: int) -> PlaceInAverage | None:
+    """Return the place of step 1 .. max_steps among the last `averageSteps`; None for an earlier one."""
+    count = config.average_steps
+    if count is None or not max_steps - count < step <= max_steps:
+        return None
+    return PlaceInAverage(is_first=step == max(1, max_steps - count + 1), is_last=step == max_steps)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

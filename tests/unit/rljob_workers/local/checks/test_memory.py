@@ -86,6 +86,16 @@ def test_estimate_of_the_built_in_model() -> None:
     assert estimate.trainer_rank_bytes == 18 * 134_515_008 + 54_144_000 + 491_520_000
 
 
+@pytest.mark.parametrize(("zero_stage", "parts"), [(0, 1), (1, 4), (2, 4), (3, 4)])
+def test_the_mean_of_weights_is_as_large_as_their_masters_and_divided_with_them(zero_stage: int, parts: int) -> None:
+    without, with_mean = (
+        estimate_of(SMOLLM2_135M, zero_stage=zero_stage, num_ranks=4, averages=averages, critic=True)
+        for averages in (False, True)
+    )
+    assert with_mean.state_bytes - without.state_bytes == 4 * 134_515_008 // parts
+    assert with_mean.critic_bytes == without.critic_bytes
+
+
 def test_a_critic_doubles_the_state_and_a_reference_adds_its_weights_which_zero_3_divides() -> None:
     alone, both = (
         estimate_of(SMOLLM2_135M, zero_stage=3, num_ranks=4, critic=others, reference=others)

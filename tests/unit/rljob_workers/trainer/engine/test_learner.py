@@ -70,6 +70,12 @@ class FakeEngine:
         norm = self._norms.pop(0) if self._norms else 1.0
         return Outcome(norm, math.isfinite(norm))
 
+    def add_to_average(self, *, first: bool) -> None:
+        self.events.append("average first" if first else "average")
+
+    def take_average(self) -> None:
+        self.events.append("take average")
+
     def total(self, values: Sequence[float]) -> list[float]:
         return list(values)
 
@@ -125,6 +131,28 @@ def test_losses_are_multiplied_by_the_ranks_that_gradients_are_averaged_over() -
     for engine in (alone, four):
         learner_of(engine).learn(*step_of(1))
     assert four.losses == pytest.approx([4 * alone.losses[0]])
+
+
+def test_a_run_ends_with_the_mean_of_its_last_weights_by_an_update_at_a_rate_of_0() -> None:
+    engine = FakeEngine()
+    optimizer = section(OptimizerSpec, learning_rate=1.0, average_steps=2)
+    spec = make_spec({"maxSteps": 3, "algorithm.minibatches": 2}, optimizer=optimizer)
+    learns = learner.Learner(engine=engine, spec=spec, clock=FakeClock())
+    seen = []
+    for step in (1, 2, 3):
+        engine.events.clear()
+        learned = learns.learn(*step_of(2, step=step))
+        seen.append([event for event in engine.events if "average" in event or event == "step"])
+    assert seen == [
+        ["step", "step"],
+        ["step", "step", "average first"],
+        ["step", "step", "average", "take average", "step"],
+    ]
+    assert engine.rates == [1.0] * 6 + [0.0]
+    assert engine.losses[-1] == 0.0
+    # It counts as no update, and shows in no number.
+    assert learns.count.applied == 6
+    assert learned.stats[Stat.LEARNING_RATE] == 1.0
 
 
 def test_a_rank_with_less_work_runs_idle_micro_batches_that_count_nowhere() -> None:

@@ -58,5 +58,25 @@ def test_a_decay_of_more_steps_than_there_are_begins_after_the_warmup() -> None:
     ]
 
 
+def test_the_last_steps_are_averaged_and_no_others() -> None:
+    config = section(OptimizerSpec, average_steps=3)
+    places = [schedule.place_in_average(step, config=config, max_steps=5) for step in range(1, 7)]
+    assert places == [
+        None,
+        None,
+        schedule.PlaceInAverage(is_first=True, is_last=False),
+        schedule.PlaceInAverage(is_first=False, is_last=False),
+        schedule.PlaceInAverage(is_first=False, is_last=True),
+        None,
+    ]
+    assert schedule.place_in_average(5, config=section(OptimizerSpec), max_steps=5) is None
+
+
+def test_an_average_of_more_steps_than_there_are_begins_with_the_first() -> None:
+    config = section(OptimizerSpec, average_steps=9)
+    places = [schedule.place_in_average(step, config=config, max_steps=2) for step in (1, 2)]
+    assert [(place.is_first, place.is_last) for place in places if place] == [(True, False), (False, True)]
+
+
 def test_a_run_that_was_extended_stays_at_the_end_of_its_schedule() -> None:
     assert rate(25, kind="Linear") == 0.0
