@@ -72,13 +72,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Look for so long; libFuzzer ends the process."""
     parser = argparse.ArgumentParser(prog="python -m rljob_testing.guided_fuzzing", description=__doc__)
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--text-seconds", type=int, default=5, help="a text that takes longer is kept as well")
     arguments = parser.parse_args(argv)
     _FOLDER.mkdir(parents=True, exist_ok=True)
     words = _FOLDER / "words.dict"
     words.write_text("".join(f'"{_escaped(word)}"\n' for word in text_functions.WORDS))
     options = [
         f"-max_total_time={arguments.seconds}",
-        "-timeout=5",
+        f"-timeout={arguments.text_seconds}",
         "-rss_limit_mb=2048",
         f"-max_len={_MOST_BYTES}",
         "-len_control=0",
