@@ -279,8 +279,8 @@ class AsyncSpec(Section):
     on_stale: Literal["Mask", "Drop", "Wait"] = Field(
         default_factory=lambda: "Mask",
         description="What becomes of what is too old. Mask: tokens above the bound leave the loss; Drop: the group is"
-        " generated again, which trains short answers more often; Wait: a"
-        " step waits for its oldest groups. Default: Mask.",
+        " generated again, which trains short answers more often; Wait: a step waits for its oldest groups."
+        " Default: Mask.",
     )
     in_flight_weight_updates: bool = Field(
         default_factory=lambda fields: fields["max_off_policy_steps"] > 0,

@@ -100,8 +100,7 @@ class CheckpointStorageSpec(ClaimSpec):
         default=None,
         description="Folder of an object store instead of a claim: s3://bucket/prefix, gs://bucket/prefix,"
         " az://account/container/prefix or file:///folder; below it the job's uid. Uploads run while training"
-        " continues. Keys: spec.trainer.pod.env, or workload"
-        " identity.",
+        " continues. Keys: spec.trainer.pod.env, or workload identity.",
     )
 
     @rule()

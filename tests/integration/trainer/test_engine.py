@@ -17,6 +17,7 @@ from rljob_testing import trainer_makers as makers
 from rljob_testing.clock import FakeClock
 from rljob_testing.sections import section, with_spec
 from rljob_workers.models import families
+from rljob_workers.trainer import learner
 from rljob_workers.trainer.engine import deepspeed, schedule
 from rljob_workers.trainer.model import adapters, batch_tensors, selftest
 from rljob_workers.trainer.model import reference as references
@@ -142,21 +143,13 @@ def test_an_update_far_below_a_step_of_bf16_moves_the_weights_that_are_served(
     assert 0.005 < moved / large < 0.2
 
 
-def end_with_the_average(built: deepspeed.Engine) -> None:
-    """As the learner does it."""
-    built.take_average()
-    idle = batch_tensors.to_tensors(batch_tensors.idle_batch(0), CPU)
-    built.backward(built.forward(idle)[0].sum() * 0.0)
-    assert built.step(0.0).applied
-
-
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_run_may_end_with_the_mean_of_its_last_weights_also_after_a_restart(
     build: Build, stage: int, dtype: str, tmp_path: pathlib.Path
 ) -> None:
     built = build(stage, dtype)
-    names = [name for name, _ in transformers_names(built) if not name.endswith("inv_freq")]
+    names = [name for name in transformers_names(built) if not name.endswith("inv_freq")]
     update(built)
     seen = []
     for number in range(3):
@@ -167,7 +160,7 @@ def test_a_run_may_end_with_the_mean_of_its_last_weights_also_after_a_restart(
             built.save(tmp_path / "saved")
             built = build(stage, dtype)
             built.load(tmp_path / "saved")
-    end_with_the_average(built)
+    assert learner.end_with_average(built).applied
     # A weight in bfloat16 is rounded by 2^-8 of it at most: each of the three, and their mean.
     share = 1e-6 if dtype == "float32" else 2.0**-7
     for name, value in weights_of(built, names).items():
@@ -184,7 +177,7 @@ def test_a_run_may_end_with_the_mean_of_its_last_weights_also_after_a_restart(
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_non_finite_norm_leaves_everything_as_it_was(build: Build, stage: int, dtype: str) -> None:
     disturbed, smooth = build(stage, dtype), build(stage, dtype)
-    names = [name for name, _ in transformers_names(disturbed)]
+    names = transformers_names(disturbed)
     for built in (disturbed, smooth):
         assert update(built).applied
     outcome = update(disturbed, factor=math.nan)
@@ -199,8 +192,8 @@ def test_a_non_finite_norm_leaves_everything_as_it_was(build: Build, stage: int,
     assert all(torch.equal(before[name], after[name]) for name in names)
 
 
-def transformers_names(built: deepspeed.Engine) -> list[tuple[str, torch.Tensor]]:
-    return [(name, value) for name, value in built._policy.named_tensors().items() if name != "lm_head.weight"]
+def transformers_names(built: deepspeed.Engine) -> list[str]:
+    return [name for name in built._policy.named_tensors() if name != "lm_head.weight"]
 
 
 @pytest.mark.covers("algorithms 10")
@@ -216,7 +209,7 @@ def test_a_loaded_checkpoint_goes_on_like_the_one_that_wrote_it(
     straight.save(tmp_path / "saved")
     loaded = build(stage, dtype)
     loaded.load(tmp_path / "saved")
-    names = [name for name, _ in transformers_names(straight)]
+    names = transformers_names(straight)
     for built in (straight, loaded):
         update(built)
     expected, found = weights_of(straight, names), weights_of(loaded, names)
@@ -529,6 +522,6 @@ def test_a_policy_and_its_critic_train_side_by_side(
         beside.backward(loss_of(logprobs))
         learn_values(valued, wanted)
         beside.step(OPTIMIZER.learning_rate)
-    names = [name for name, _ in transformers_names(alone)]
+    names = transformers_names(alone)
     expected, found = weights_of(alone, names), weights_of(beside, names)
     assert all(torch.equal(expected[name], found[name]) for name in names)

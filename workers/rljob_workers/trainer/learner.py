@@ -68,6 +68,16 @@ class PolicyEngine(Protocol):
         """Maximum over ranks."""
 
 
+def end_with_average(engine: PolicyEngine) -> schedule.StepOutcome:
+    """Give an engine the mean of its weights: an update at a rate of 0 brings the masters to the weights, however they
+    are divided.
+    """
+    engine.take_average()
+    idle = batch_tensors.to_tensors(batch_tensors.idle_batch(0), engine.device)
+    engine.backward(engine.forward(idle)[0].sum() * 0.0)
+    return engine.step(0.0)
+
+
 class Teacher(pre_update.Teacher, Protocol):
     """The model of spec.teacher."""
 
@@ -280,11 +290,7 @@ class Learner:
         started = self._clock.monotonic()
         self._engine.add_to_average(first=place.is_first)
         if place.is_last:
-            self._engine.take_average()
-            # An update at a rate of 0 brings the masters to the weights, however they are divided.
-            idle = batch_tensors.to_tensors(batch_tensors.idle_batch(0), self._engine.device)
-            self._engine.backward(self._engine.forward(idle)[0].sum() * 0.0)
-            self._engine.step(0.0)
+            end_with_average(self._engine)
         measured.optimizer_s += self._clock.monotonic() - started
 
     def _accumulate_values(

@@ -22,7 +22,6 @@ HEAD_BYTES_PER_LOGIT = 10
 # Of spec.model.dtype on the wire and in the engine.
 BYTES_PER_PARAM = {"bfloat16": 2, "float16": 2, "float32": 4}
 NUM_HOST_IMAGES = 2
-MASTER_BYTES = 4
 FP32_GRADIENT_BYTES = 2
 # Of stage 3, whatever the ranks: DeepSpeed's default bucket for gradients in fp32, and about as much again for what is
 # gathered and reduced. Measured in tests/integration/trainer/test_memory.py.
@@ -165,7 +164,7 @@ def memory_estimate(
     untrained = per_untrained * shape.num_params // parts
     frozen, trained = untrained if adapter else 0, adapter or shape.num_params
     state = round(per_param * trained) + buffer_bytes(trained, zero_stage=zero_stage)
-    means = MASTER_BYTES * trained // (num_ranks if zero_stage > 0 else 1) if averages else 0
+    means = BYTES_PER_PARAM["float32"] * trained // (num_ranks if zero_stage > 0 else 1) if averages else 0
     per_token = kv_bytes_per_token(shape, in_engine)
     return MemoryEstimate(
         state_bytes=state + means + frozen,

@@ -120,7 +120,7 @@ def check(reference: str, *, file: str, config: Mapping[str, object], has_enviro
 
 def _check_places(make: Make, form: Form, agent_class: Make | None, *, has_environment: bool) -> None:
     """Raises ManifestError for places that a class needs and the job has not, or that no class takes."""
-    taken = {each: _places_parameter(each) for each in (make, agent_class) if each is not None}
+    taken = {each: _parameter(each, PLACES) for each in (make, agent_class) if each is not None}
     if form is Form.GYM and taken[make] is not None:
         raise errors.ManifestError(
             f"{_place(make)}: {make.__name__} takes {PLACES}, whose calls are async, but its methods are not: write"
@@ -138,13 +138,14 @@ def _check_places(make: Make, form: Form, agent_class: Make | None, *, has_envir
         )
 
 
-def _places_parameter(make: Make) -> inspect.Parameter | None:
-    return inspect.signature(make).parameters.get(PLACES)
+def _parameter(make: Make, name: str) -> inspect.Parameter | None:
+    """Return what a class's `__init__` takes by that name."""
+    return inspect.signature(make).parameters.get(name)
 
 
 def _lent(make: Make, places: shell_tool.Places | None) -> Make:
     """Return what makes a class with the job's environments, if it takes them by name."""
-    if places is None or _places_parameter(make) is None:
+    if places is None or _parameter(make, PLACES) is None:
         return make
     return functools.partial(make, **{PLACES: places})
 
@@ -195,7 +196,7 @@ def _environment(make: Make, options: object, form: Form) -> MakeEnvironment:
     """Return what makes one environment per episode; a synchronous one cannot wait for a verifier, so it gets none."""
     if form is Form.GYM:
         return lambda _: agent.as_async(make(options))
-    if GRADER in inspect.signature(make).parameters:
+    if _parameter(make, GRADER) is not None:
         return lambda grader: cast("AnyEnvironment", make(options, **{GRADER: grader}))
     return lambda _: cast("AnyEnvironment", make(options))
 

@@ -43,7 +43,7 @@ class _Trained:
         self.device, self.rank, self.world_size = device, dist.get_rank(), dist.get_world_size()
         trainer = config.spec.trainer
         self._stage, self._dtype, self._numbers = trainer.deepspeed.zero_stage, trainer.dtype, trainer.optimizer
-        self._module, self._average = module, averaging.RunningMean()
+        self._average = averaging.RunningMean()
         # DeepSpeed would compile its shared-memory collectives with g++ at this point; gloo does without.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -89,7 +89,7 @@ class _Trained:
         is kept once the next one is taken.
         """
         whole = self._whole_masters() if self._stage == 0 else {}
-        for name, parameter in self._module.named_parameters():
+        for name, parameter in self._engine.module.named_parameters():
             if not parameter.requires_grad:
                 continue
             # DeepSpeed's own attributes, which torch's parameter does not declare.
@@ -106,7 +106,9 @@ class _Trained:
     def _whole_masters(self) -> dict[int, torch.Tensor]:
         """Return the masters of stage 0 by the id of their parameter; fp32 weights are their own."""
         if self._dtype == "float32":
-            return {id(parameter): parameter for parameter in self._module.parameters() if parameter.requires_grad}
+            return {
+                id(parameter): parameter for parameter in self._engine.module.parameters() if parameter.requires_grad
+            }
         masters_of: dict[int, torch.Tensor] = {}
         for weights, copies in zip(self._optimizer.fp16_groups, self._optimizer.fp32_groups, strict=True):
             masters_of |= {id(weight): copy for weight, copy in zip(weights, copies, strict=True)}
