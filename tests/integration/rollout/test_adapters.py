@@ -51,7 +51,8 @@ def gap(rig, folder: pathlib.Path, result: generation.GenerationResult, prompt: 
     import torch
     from transformers import AutoModelForCausalLM
 
-    config = peft.LoraConfig(r=LORA.rank, lora_alpha=LORA.alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+    kinds = sorted({each.name.split(".")[-3] for each in rig.stager.layout.tensors})
+    config = peft.LoraConfig(r=LORA.rank, lora_alpha=LORA.alpha, target_modules=kinds, task_type="CAUSAL_LM")
     model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), config)
     if version:
         peft.set_peft_model_state_dict(model, tensors(rig.stager.layout, rig.store.images[version]))
@@ -140,3 +141,17 @@ def test_an_adapter_of_another_base_is_refused_before_a_byte_is_written(adapted,
     sync = adapted.loop.run_until_complete(adapted.follow(9))
     assert "has another layout than an adapter of these model files" in sync.failure
     assert adapted.receiver.served.version == served
+
+
+def test_an_adapter_of_few_layers_and_of_half_a_fused_one(folder: pathlib.Path, make_rig) -> None:
+    """vLLM holds gate_proj and up_proj as one layer, and prepares those alone that are named."""
+    rig = make_rig(folder, lora=section(LoraSpec, rank=4, alpha=16, targets=("gate_proj", "down_proj", "k_proj")))
+    try:
+        rig.store.publish_image(1, adapter_of(rig.stager.layout, 1), rig.stager.layout)
+        assert gap(rig, folder, generate(rig), PROMPT, 0) < ROUNDING
+        assert rig.loop.run_until_complete(rig.follow(1)).failure == ""
+        result = generate(rig)
+        assert gap(rig, folder, result, PROMPT, 1) < ROUNDING
+        assert gap(rig, folder, result, PROMPT, 0) > 5 * ROUNDING
+    finally:
+        rig.close()

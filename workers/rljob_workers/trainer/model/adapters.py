@@ -3,11 +3,15 @@
 PEFT wraps the layers in place: the model stays what transformers made of it, with its own head, and its weights are
 frozen. The adapter's tensors have the model's number format and get their values from us, not from PEFT: those of
 version 0, which every process of a run makes alike, or a checkpoint's.
+
+Where a layer's weights are whole, one function of ours multiplies in place of PEFT's three modules, which write and read
+tensors of the layer's outputs once more for the factor and once more for the sum, forwards and backwards.
 """
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -64,6 +68,8 @@ def add(lm: Any, adapter: Adapter) -> None:
     for layer in _layers(lm):
         # Our own products may be wider than the parameters (cpu_float32_matmul.py); PEFT would round them.
         layer.cast_input_dtype_enabled = False
+        if type(layer.get_base_layer()) is torch.nn.Linear:
+            layer.forward = functools.partial(_product, layer, layer.forward)
     for name, parameter in lm.named_parameters():
         is_adapter = ".lora_" in name
         parameter.requires_grad_(is_adapter)
@@ -113,6 +119,54 @@ class SavedNames:
             return f"the model's adapter and its files differ in {differing[0][0]}"
         lacking = [name for name in trained if name not in self._source.values()]
         return f"{lacking[0]} is trained and would not be published" if lacking else ""
+
+
+def _product(layer: Any, of_modules: Callable[..., torch.Tensor], states: torch.Tensor, **more: Any) -> torch.Tensor:
+    """What PEFT's layer returns. of_modules: its own way, for weights that only a module's call has."""
+    base, down, up = layer.get_base_layer(), layer.lora_A[_NAME], layer.lora_B[_NAME]
+    # Divided among ranks (ZeRO 3) there is nothing of it here; a replaced forward is cpu_float32_matmul.py's.
+    if layer.disable_adapters or base.weight.ndim != 2 or down.weight.ndim != 2 or "forward" in vars(base):
+        return of_modules(states, **more)
+    # torch leaves Function.apply untyped.
+    result: torch.Tensor = AdaptedLinear.apply(  # type: ignore[no-untyped-call]
+        states, base.weight, base.bias, down.weight, up.weight, layer.scaling[_NAME]
+    )
+    return result
+
+
+class AdaptedLinear(torch.autograd.Function):
+    """(x [..., in], W [out, in], b [out] or None, A [rank, in], B [out, rank], s) -> x W^T + b + s x A^T B^T.
+
+    Gradients for x, A and B. The factor is multiplied with rank numbers of a token, and sums are made by the products
+    that have them: nothing as large as the outputs is written but the result.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        states: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        down: torch.Tensor,
+        up: torch.Tensor,
+        scale: float,
+    ) -> torch.Tensor:
+        rows = states.reshape(-1, states.shape[-1])
+        reduced = torch.mm(rows, down.T).mul_(scale)
+        ctx.save_for_backward(rows, weight, down, up, reduced)
+        ctx.scale, ctx.shape = scale, states.shape
+        result = torch.nn.functional.linear(rows, weight, bias).addmm_(reduced, up.T)
+        return result.view(*states.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        rows, weight, down, up, reduced = ctx.saved_tensors
+        upstream = gradients[0].reshape(len(rows), -1)
+        of_reduced = torch.mm(upstream, up).mul_(ctx.scale)
+        of_states = None
+        if ctx.needs_input_grad[0]:
+            of_states = torch.mm(upstream, weight).addmm_(of_reduced, down).view(ctx.shape)
+        return of_states, None, None, torch.mm(of_reduced.T, rows), torch.mm(upstream.T, reduced), None
 
 
 def _saved_name(name: str) -> str:

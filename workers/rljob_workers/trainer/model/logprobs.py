@@ -30,12 +30,9 @@ class Likeliest:
 
 def likeliest(logits: torch.Tensor, *, count: int, temperature: float) -> Likeliest:
     """Return the `count` likeliest tokens of logits [N, V], or the whole vocabulary. Without gradient."""
-    parts = []
     with torch.no_grad():
-        for rows in _row_blocks(logits):
-            top = _scaled(logits[rows], temperature).topk(min(count, logits.shape[-1]), dim=-1)
-            parts.append(Likeliest(top.indices, torch.softmax(top.values, dim=-1)))
-    return Likeliest(torch.cat([part.ids for part in parts]), torch.cat([part.shares for part in parts]))
+        top = logits.topk(min(count, logits.shape[-1]), dim=-1)
+        return Likeliest(top.indices, torch.softmax(top.values.float() / temperature, dim=-1))
 
 
 def selected_logprobs(
@@ -99,14 +96,16 @@ class SelectedLogSoftmax(torch.autograd.Function):
         # Otherwise an output that the loss does not use would cost a pass over a gradient of zeros.
         ctx.set_materialize_grads(False)
         normalizers, taken, entropies, taught = logits.new_empty((4, len(logits)), dtype=torch.float32).unbind()
-        for rows in _row_blocks(logits):
-            scaled = _scaled(logits[rows], temperature)
-            normalizers[rows] = torch.logsumexp(scaled, dim=-1)
+        work = _WorkSpace(logits)
+        for rows in work.blocks:
+            scaled, exponentials = work.scaled(rows, temperature), work.other(rows)
+            greatest = scaled.amax(-1)
+            totals = torch.sub(scaled, greatest[:, None], out=exponentials).exp_().sum(-1)
+            normalizers[rows] = greatest + totals.log()
             taken[rows] = scaled.gather(1, targets[rows, None]).squeeze(1)
             if ids is not None and shares is not None:
                 taught[rows] = (scaled.gather(1, ids[rows]) * shares[rows]).sum(-1)
-            probs = (scaled - normalizers[rows, None]).exp_()
-            entropies[rows] = normalizers[rows] - probs.mul_(scaled).sum(-1)
+            entropies[rows] = normalizers[rows] - exponentials.mul_(scaled).sum(-1) / totals
         ctx.save_for_backward(logits, targets, normalizers, entropies, ids, shares)
         ctx.temperature = temperature
         return taken - normalizers, entropies, None if ids is None else taught - normalizers
@@ -120,9 +119,10 @@ class SelectedLogSoftmax(torch.autograd.Function):
             logprob_grad = torch.zeros_like(normalizers)
         whole_grad = logprob_grad if agreement_grad is None else logprob_grad + agreement_grad
         logits_grad = torch.empty_like(logits)
-        for rows in _row_blocks(logits):
-            log_probs = _scaled(logits[rows], ctx.temperature).sub_(normalizers[rows, None])
-            grad = log_probs.exp()
+        work = _WorkSpace(logits)
+        for rows in work.blocks:
+            log_probs = work.scaled(rows, ctx.temperature).sub_(normalizers[rows, None])
+            grad = torch.exp(log_probs, out=work.other(rows))
             if entropy_grad is None:
                 grad.mul_(-whole_grad[rows, None])
             else:
@@ -135,11 +135,22 @@ class SelectedLogSoftmax(torch.autograd.Function):
         return logits_grad, None, None, None, None
 
 
-def _scaled(logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    # A copy even of fp32: the caller continues in place, and these logits are needed again.
-    return logits.to(torch.float32, copy=True).div_(temperature)
+class _WorkSpace:
+    """Room for two fp32 tensors of a block of rows, which all blocks use in turn: on a CPU the pages of a new tensor cost
+    several times what is done with it.
+    """
 
+    def __init__(self, logits: torch.Tensor) -> None:
+        """logits [n, vocab]: in any number format, never written to."""
+        size = _CPU_ROWS if logits.device.type == "cpu" else max(1, len(logits))
+        self.blocks = [slice(start, min(start + size, len(logits))) for start in range(0, len(logits), size)]
+        self._logits = logits
+        self._first, self._second = logits.new_empty((2, min(size, len(logits)), logits.shape[-1]), dtype=torch.float32)
 
-def _row_blocks(logits: torch.Tensor) -> list[slice]:
-    size = _CPU_ROWS if logits.device.type == "cpu" else max(1, len(logits))
-    return [slice(start, start + size) for start in range(0, len(logits), size)]
+    def scaled(self, rows: slice, temperature: float) -> torch.Tensor:
+        """Return a block's logits / temperature, valid until the next block."""
+        return self._first[: rows.stop - rows.start].copy_(self._logits[rows]).div_(temperature)
+
+    def other(self, rows: slice) -> torch.Tensor:
+        """Return room for as many numbers, with anything in it."""
+        return self._second[: rows.stop - rows.start]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rljob_api import enums, errors, types
+from rljob_api.manifest.model import ALL_LINEAR
 from rljob_api.manifest.rollout import EngineSpec
 from rljob_workers.data import pictures
 from rljob_workers.models import families, vision
@@ -40,7 +41,8 @@ _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _OURS = (
     "model", "dtype", "max_model_len", "max_num_seqs", "enforce_eager", "tensor_parallel_size", "logprobs_mode",
     "distributed_executor_backend", "worker_extension_cls", "weight_transfer_config", "generation_config",
-    "enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank", "scheduling_policy", "limit_mm_per_prompt",
+    "enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank", "lora_target_modules", "scheduling_policy",
+    "limit_mm_per_prompt",
 )  # fmt: skip
 
 
@@ -281,6 +283,9 @@ def _engine_args(settings: base.Settings) -> "AsyncEngineArgs":
     if lora is not None:
         args.enable_lora, args.max_loras = True, 1
         args.max_lora_rank = next(rank for rank in _RANKS if rank >= lora.rank)  # type: ignore[misc]  # a Literal there
+        if lora.targets != (ALL_LINEAR,):
+            # Layers that no adapter reaches then cost nothing; otherwise each adds one of zeros.
+            args.lora_target_modules = list(lora.targets)
     if config.gpu_memory_utilization is not None:
         args.gpu_memory_utilization = config.gpu_memory_utilization
     if current_platform.is_cpu():
