@@ -4,8 +4,8 @@ PEFT wraps the layers in place: the model stays what transformers made of it, wi
 frozen. The adapter's tensors have the model's number format and get their values from us, not from PEFT: those of
 version 0, which every process of a run makes alike, or a checkpoint's.
 
-Where a layer's weights are whole, one function of ours multiplies in place of PEFT's three modules, which write and read
-tensors of the layer's outputs once more for the factor and once more for the sum, forwards and backwards.
+Where a layer's weights are whole, one function of ours multiplies in place of PEFT's three modules, which write and
+read tensors of the layer's outputs once more for the factor and once more for the sum, forwards and backwards.
 """
 
 import contextlib

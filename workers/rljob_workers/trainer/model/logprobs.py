@@ -136,8 +136,8 @@ class SelectedLogSoftmax(torch.autograd.Function):
 
 
 class _WorkSpace:
-    """Room for two fp32 tensors of a block of rows, which all blocks use in turn: on a CPU the pages of a new tensor cost
-    several times what is done with it.
+    """Room for two fp32 tensors of a block of rows, which all blocks use in turn: on a CPU the pages of a new tensor
+    cost several times what is done with it.
     """
 
     def __init__(self, logits: torch.Tensor) -> None:
@@ -145,7 +145,9 @@ class _WorkSpace:
         size = _CPU_ROWS if logits.device.type == "cpu" else max(1, len(logits))
         self.blocks = [slice(start, min(start + size, len(logits))) for start in range(0, len(logits), size)]
         self._logits = logits
-        self._first, self._second = logits.new_empty((2, min(size, len(logits)), logits.shape[-1]), dtype=torch.float32)
+        room = logits.new_empty((2, min(size, len(logits)), logits.shape[-1]), dtype=torch.float32)
+        self._first: torch.Tensor = room[0]
+        self._second: torch.Tensor = room[1]
 
     def scaled(self, rows: slice, temperature: float) -> torch.Tensor:
         """Return a block's logits / temperature, valid until the next block."""
